@@ -1,0 +1,179 @@
+"""The plain words that every room shares: Cell, Outcome, TrialRecord, Recipe and the errors.
+
+Standard library only, so that analysis and storage can import it without torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Protocol
+
+State = Literal["WAITING", "RUNNING", "COMPLETE", "FAIL"]
+
+
+class ElsaError(Exception):
+    """Anything that ends a command: one line for stderr and an exit code."""
+
+    exit_code = 1
+
+
+class UsageError(ElsaError):
+    """The request itself is wrong; the message names the value at fault and what to do."""
+
+    exit_code = 2
+
+
+class HubError(ElsaError):
+    """A model or a data set could not be fetched."""
+
+    exit_code = 3
+
+
+class StorageError(ElsaError):
+    """The database cannot be opened, read or written."""
+
+    exit_code = 4
+
+
+class SpecMismatch(ElsaError):
+    """The study in the database was made from a different spec."""
+
+    exit_code = 5
+
+
+class TrialFailed(Exception):
+    """One trial could not be measured; it is recorded as FAIL with this reason and the study goes on."""
+
+    def __init__(self, reason: str, *, retry: bool = True):
+        super().__init__(reason)
+        self.reason = reason
+        self.retry = retry
+        """False where another try must end the same way (a diverged run with its fixed seed)."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One coordinate of a study."""
+
+    frozen_layers: int
+    """-1 embeddings only, 0 nothing, n embeddings and the first n layers."""
+    learning_rate: float
+    seed: int
+    train_size: int | None = None
+    """Number of training examples; None is all of them."""
+
+    def parameters(self) -> dict[str, int | float]:
+        """As Optuna parameters: `train_size` is one only where the protocol has it."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        size = "" if self.train_size is None else f" train_size={self.train_size}"
+        return f"frozen_layers={self.frozen_layers} learning_rate={self.learning_rate:g} seed={self.seed}{size}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of one cell: its latest trial's state, and its score where it is COMPLETE.
+
+    FAIL here is final: the retries are spent. A failure that will be retried is WAITING.
+    """
+
+    cell: Cell
+    state: State
+    score: float | None = None
+    selection_score: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """One evaluation on the way."""
+
+    epoch: float
+    step: int
+    train_loss: float
+    """Mean loss of the steps since the evaluation before."""
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """What a trial measured. None is "not measured", never zero."""
+
+    metric: str
+    """The task's primary metric."""
+    score: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Every metric of the task at the evaluation that gave the score."""
+    curve: tuple[CurvePoint, ...] = ()
+    selection_score: float | None = None
+    """The primary metric on the selection split, where the spec has one."""
+    chance: float | None = None
+    """The primary metric of always answering the majority class (0 for correlations)."""
+    train_examples: int | None = None
+    trainable_parameters: int | None = None
+    total_parameters: int | None = None
+    train_seconds: float | None = None
+    evaluation_seconds: float | None = None
+    prefix_seconds: float | None = None
+    """Seconds this trial spent on building prefix states that later trials share."""
+    examples_per_second: float | None = None
+    peak_memory_bytes: int | None = None
+    prefix: str | None = None
+    """How the frozen layers really ran: "cached" or "live"."""
+    device: str | None = None
+    host: str | None = None
+    processes: int | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.score):
+            raise TrialFailed(f"{self.metric} is {self.score}", retry=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TrialRecord:
+        known = {f.name for f in fields(cls)}
+        kept = {name: value for name, value in data.items() if name in known}
+        kept["curve"] = tuple(CurvePoint(**point) for point in kept.get("curve") or ())
+        return cls(**kept)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How one trial trains: everything but the cell's own coordinates."""
+
+    epochs: float = 3
+    batch_size: int = 16
+    """Examples per optimiser step, over all processes."""
+    max_length: int = 128
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    weight_decay: float = 0.0
+    warmup: float = 0.0
+    """Epochs of linear warm-up before the linear decay."""
+    max_grad_norm: float = 1.0
+    evaluations_per_epoch: int = 1
+    score: Literal["last", "best"] = "last"
+    """Which evaluation is the trial's score."""
+    mixed_precision: Literal["no", "bf16", "fp16"] = "no"
+    prefix: Literal["cached", "live"] = "cached"
+    """Whether frozen layers run once, without dropout, or in every step, with it."""
+    group_by_length: bool = True
+    """Draw batches of similar length (seeded, still shuffled)."""
+    selection_split: float = 0.0
+    """Seeded share of the training data held out to select learning rates on."""
+    accuracy: bool = False
+    """Score by accuracy whatever the task's primary metric is."""
+
+
+Report = Callable[[CurvePoint], None]
+"""Called by an objective after each evaluation; it may raise to stop the trial."""
+
+
+class Objective(Protocol):
+    """What one trial does: `objective(cell, report) -> TrialRecord`, or TrialFailed."""
+
+    def __call__(self, cell: Cell, report: Report) -> TrialRecord: ...
