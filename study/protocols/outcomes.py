@@ -1,0 +1,54 @@
+"""Reading outcomes: which cells are final, and which learning rate the full model likes best.
+
+Shared by the protocols; it decides nothing about what to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+from objectives.contract import Cell, Outcome
+from study.spec import StudySpec
+
+
+def grid_cells(spec: StudySpec, depths: Iterable[int], rates: Iterable[float]) -> list[Cell]:
+    """Every cell of these depths and rates, with all of the spec's sizes and seeds, seeds outermost.
+
+    Seeds come first so that an interrupted study holds one whole grid before it holds a second one.
+    """
+    return [
+        Cell(frozen_layers=depth, learning_rate=rate, seed=seed, train_size=size)
+        for seed, size, depth, rate in product(spec.seeds, spec.train_sizes, depths, rates)
+    ]
+
+
+def final_cells(outcomes: Iterable[Outcome]) -> set[Cell]:
+    """Cells that need no further trial: measured, or failed with the retries spent."""
+    return {outcome.cell for outcome in outcomes if outcome.state in ("COMPLETE", "FAIL")}
+
+
+def not_final(cells: Sequence[Cell], outcomes: Iterable[Outcome]) -> list[Cell]:
+    final = final_cells(outcomes)
+    return [cell for cell in cells if cell not in final]
+
+
+def selection_value(outcome: Outcome) -> float | None:
+    """The score learning rates are chosen by: the selection split's where the spec has one."""
+    return outcome.score if outcome.selection_score is None else outcome.selection_score
+
+
+def best_rate(spec: StudySpec, outcomes: Iterable[Outcome], depth: int) -> float | None:
+    """The rate with the best mean over the complete cells at `depth`; ties go to the smaller rate.
+
+    None where no cell at that depth is complete.
+    """
+    values: dict[float, list[float]] = {}
+    for outcome in outcomes:
+        value = selection_value(outcome)
+        if outcome.state == "COMPLETE" and outcome.cell.frozen_layers == depth and value is not None:
+            values.setdefault(outcome.cell.learning_rate, []).append(value)
+    # Sorted before summing: the same outcomes in any order must give the same rate to the last bit.
+    means = {rate: sum(sorted(scores)) / len(scores) for rate, scores in values.items()}
+    known = [rate for rate in sorted(spec.learning_rates) if rate in means]
+    return max(known, key=lambda rate: means[rate]) if known else None
