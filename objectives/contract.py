@@ -70,7 +70,9 @@ class Cell:
 
     def __str__(self) -> str:
         size = "" if self.train_size is None else f" train_size={self.train_size}"
-        return f"frozen_layers={self.frozen_layers} learning_rate={self.learning_rate:g} seed={self.seed}{size}"
+        return (
+            f"frozen_layers={self.frozen_layers} learning_rate={self.learning_rate:g} seed={self.seed}{size}"
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ class TrialRecord:
     examples_per_second: float | None = None
     peak_memory_bytes: int | None = None
     prefix: str | None = None
-    """How the frozen layers really ran: "cached" or "live"."""
+    """How the frozen layers really ran: "cached", "live" (with dropout), or "uncached": without dropout as
+    cached ones do, but in every step, for want of room."""
     device: str | None = None
     host: str | None = None
     processes: int | None = None

@@ -1,0 +1,162 @@
+"""Tokenised examples without padding: flat arrays with offsets, and batches drawn from them.
+
+Tokenisation is done once per model, data and length, and kept as Arrow files in the cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.tasks import Task
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerBase
+
+MEGABATCH = 50
+"""Batches that are shuffled together before they are sorted by length, as Transformers does."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as model inputs, ragged: row i of a column is `flat[offsets[i]:offsets[i + 1]]`."""
+
+    columns: dict[str, NDArray[np.int32]]
+    offsets: NDArray[np.int64]
+    labels: NDArray[Any]
+    pad: dict[str, int]
+    left: bool
+    """Pad on the left (XLNet reads its answer off the last position)."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def digest(self) -> str:
+        """Of what the model sees, hence of the data, the tokenizer and the length at once."""
+        digest = hashlib.sha256(f"{self.left}".encode())
+        for name, flat in sorted(self.columns.items()):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(flat).data)
+        digest.update(self.offsets.data)
+        return digest.hexdigest()
+
+    def take(self, rows: NDArray[np.int64]) -> Encoded:
+        """A subset that shares nothing with this one."""
+        spans = [np.arange(self.offsets[row], self.offsets[row + 1]) for row in rows]
+        places = np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)
+        return Encoded(
+            {name: flat[places] for name, flat in self.columns.items()},
+            np.concatenate([[0], np.cumsum(self.lengths[rows])]),
+            self.labels[rows],
+            self.pad,
+            self.left,
+        )
+
+    def pad_rows(self, rows: NDArray[np.int64], multiple: int = 1) -> dict[str, NDArray[np.int64]]:
+        """Model inputs of these rows, padded to the longest of them, with the attention mask."""
+        lengths = self.lengths[rows]
+        width = -(-int(lengths.max()) // multiple) * multiple
+        positions = np.arange(width)
+        mask = positions >= (width - lengths)[:, None] if self.left else positions < lengths[:, None]
+        first = self.offsets[rows]
+        places = np.repeat(first - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths) + np.arange(
+            lengths.sum()
+        )
+        padded = {"attention_mask": mask.astype(np.int64)}
+        for name, flat in self.columns.items():
+            block = np.full(mask.shape, self.pad[name], dtype=np.int64)
+            block[mask] = flat[places]
+            padded[name] = block
+        return padded
+
+
+def encode(
+    task: Task,
+    dataset: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    left: bool,
+    key: str,
+    cache: Path,
+) -> Encoded:
+    """Tokenise, or take what another worker has tokenised under the same key."""
+    from filelock import FileLock
+
+    def tokenise(rows: dict[str, list[str]]) -> dict[str, Any]:
+        texts = [rows[column] for column in task.columns]
+        return dict(tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False))
+
+    cache.mkdir(parents=True, exist_ok=True)
+    name = hashlib.sha256(f"{key}\0{max_length}\0{len(dataset)}".encode()).hexdigest()[:20]
+    path = cache / f"tokens-{name}.arrow"
+    with FileLock(f"{path}.lock"):
+        tokens = dataset.map(
+            tokenise,
+            batched=True,
+            remove_columns=list(task.columns),
+            cache_file_name=str(path),
+            new_fingerprint=name,
+            load_from_cache_file=True,
+        )
+    return _ragged(tokens, tokenizer, left)
+
+
+def _ragged(tokens: Dataset, tokenizer: PreTrainedTokenizerBase, left: bool) -> Encoded:
+    table = tokens.data.table.combine_chunks()
+    pads = {
+        "input_ids": tokenizer.pad_token_id,
+        "token_type_ids": tokenizer.pad_token_type_id,
+    }
+    columns, offsets = {}, np.zeros(1, dtype=np.int64)
+    for name, pad in pads.items():
+        if name in tokens.column_names and pad is not None:
+            lists = table[name].combine_chunks()
+            if hasattr(lists, "chunks"):
+                lists = lists.chunk(0)
+            offsets = lists.offsets.to_numpy().astype(np.int64)
+            columns[name] = lists.flatten().to_numpy().astype(np.int32)
+            offsets = offsets - offsets[0]
+    return Encoded(columns, offsets, np.asarray(tokens["label"]), pads, left)
+
+
+def training_batches(
+    lengths: NDArray[np.int64], batch_size: int, generator: np.random.Generator, group_by_length: bool
+) -> list[NDArray[np.int64]]:
+    """One epoch's batches: every row once, shuffled; grouped so that a batch holds similar lengths."""
+    order = generator.permutation(len(lengths))
+    if not group_by_length:
+        return [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
+    span = MEGABATCH * batch_size
+    batches: list[NDArray[np.int64]] = []
+    for at in range(0, len(order), span):
+        chunk = order[at : at + span]
+        chunk = chunk[np.argsort(-lengths[chunk], kind="stable")]
+        batches.extend(chunk[i : i + batch_size] for i in range(0, len(chunk), batch_size))
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def evaluation_batches(lengths: NDArray[np.int64], tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Rows from the longest to the shortest, as many at a time as fit into so many padded tokens."""
+    order = np.argsort(-lengths, kind="stable")
+    at = 0
+    while at < len(order):
+        size = max(1, tokens // int(lengths[order[at]]))
+        yield order[at : at + size]
+        at += size
+
+
+def share(batches: Sequence[NDArray[np.int64]], rank: int, world: int) -> list[NDArray[np.int64]]:
+    """This process's batches of an evaluation."""
+    return list(batches[rank::world])

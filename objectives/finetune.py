@@ -1,0 +1,383 @@
+"""The real objective: fine-tune one cell with Accelerate, on one process or many, and measure it.
+
+A worker makes one FineTuning per study; weights, tokens and prefix states are shared by its trials.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from objectives import machine, metrics
+from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord
+from objectives.data import TaskData, draw_subset, split_selection
+from objectives.encoding import Encoded, encode, evaluation_batches, training_batches
+from objectives.layers import find_layers
+from objectives.models import Pretrained
+from objectives.prefix import Builder, PrefixCache, States, weight_digests
+from objectives.replay import Replay
+
+SELECTION = "selection"
+EVALUATION_TOKENS = 8192
+_CHECK_STEPS = 100
+"""Steps between looks at the loss for divergence: each look waits for the device."""
+_DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class _Split:
+    """Examples with, where the prefix is cached, their states at the trial's depth."""
+
+    encoded: Encoded
+    builder: Builder
+    states: States | None = None
+
+
+@dataclass
+class _Progress:
+    """What a trial has seen so far."""
+
+    curve: list[CurvePoint] = field(default_factory=list)
+    train_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+    examples: int = 0
+
+
+class FineTuning:
+    """`objective(cell, report)`: one fine-tuning run from the pretrained weights."""
+
+    def __init__(
+        self,
+        *,
+        data: TaskData,
+        model_path: str,
+        model_fingerprint: str,
+        recipe: Recipe,
+        cache: PrefixCache,
+        largest_train_size: int | None = None,
+    ):
+        from datetime import timedelta
+
+        self.task, self.data, self.recipe, self.cache = data.task, data, recipe, cache
+        self.metric = "accuracy" if recipe.accuracy else self.task.metric
+        self.accelerator = Accelerator(
+            mixed_precision=recipe.mixed_precision,
+            kwargs_handlers=[
+                # Some models own parameters that no forward uses (XLNet's mask embedding).
+                DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False),
+                # One rank may build prefix states while the others wait.
+                InitProcessGroupKwargs(timeout=timedelta(hours=6)),
+            ],
+        )
+        self.device = self.accelerator.device
+        machine.prepare(self.device)
+        self.pretrained = Pretrained(model_path, self.task, self.device)
+        self.model = self.pretrained.model
+        self.stack = find_layers(self.model)
+        self._replay = Replay(self.model, self.stack)
+        self._compute_depth = 0
+        """The depth whose states do not fit into the cache and are computed for each batch."""
+        self._splits = self._encode(model_fingerprint, largest_train_size, cache.folder)
+
+    def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, _Split]:
+        """Training pool, validation splits and selection split, tokenised once."""
+        left = self.model.config.model_type == "xlnet"
+        key = f"{model_fingerprint}\0{self.data.fingerprint}\0{left}"
+
+        def tokens(name: str, dataset: Any) -> Encoded:
+            return encode(
+                self.task,
+                dataset,
+                self.pretrained.tokenizer,
+                max_length=self.recipe.max_length,
+                left=left,
+                key=f"{key}\0{name}",
+                cache=folder,
+            )
+
+        whole = tokens("train", self.data.train)
+        held: NDArray[np.int64] | None = None
+        if self.recipe.selection_split:
+            pool, held = split_selection(self.data, self.recipe.selection_split)
+        else:
+            pool = draw_subset(self.data, largest)
+        self._pool = pool
+        examples = {"train": whole if len(pool) == len(whole) else whole.take(pool)}
+        examples |= {name: tokens(name, split) for name, split in self.data.validation.items()}
+        if held is not None:
+            examples[SELECTION] = whole.take(held)
+        weights = weight_digests(self.stack)
+        dtype = _DTYPES[self.recipe.mixed_precision]
+        return {
+            name: _Split(
+                encoded,
+                Builder(self.model, self._replay, encoded, weights, dtype, self.accelerator.autocast),
+            )
+            for name, encoded in examples.items()
+        }
+
+    def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+        try:
+            return self._run(cell, report)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            reason = " ".join(str(error).split())[:200] or "the process has no memory left"
+            raise TrialFailed(f"out of memory: {reason}") from error
+        finally:
+            self.accelerator.free_memory()
+            machine.give_back_memory()
+
+    def _run(self, cell: Cell, report: Report) -> TrialRecord:
+        self.pretrained.reset(cell.seed)
+        self.stack.freeze(cell.frozen_layers)
+        started = time.perf_counter()
+        prefix = self._load_prefix(cell.frozen_layers)
+        prefix_seconds = time.perf_counter() - started
+        peak = machine.PeakMemory(self.device)
+        skips = prefix in ("cached", "uncached")
+        skipping = self._replay.skipping(cell.frozen_layers) if skips else nullcontext()
+        with skipping, self._prepared(cell) as (model, optimizer, parameters):
+            progress = self._train(cell, model, optimizer, parameters, peak, report)
+        scored = self._scored(progress.curve)
+        return TrialRecord(
+            metric=self.metric,
+            score=scored.metrics[self.metric],
+            metrics={n: v for n, v in scored.metrics.items() if not n.startswith(SELECTION)},
+            curve=tuple(progress.curve),
+            selection_score=scored.metrics.get(f"{SELECTION}_{self.metric}"),
+            chance=metrics.chance(self.metric, self._splits[self.task.validation[0]].encoded.labels),
+            train_examples=len(self._rows(cell.train_size)),
+            trainable_parameters=sum(p.numel() for p in parameters),
+            total_parameters=sum(p.numel() for p in self.model.parameters()),
+            train_seconds=round(progress.train_seconds, 4),
+            evaluation_seconds=round(progress.evaluation_seconds, 4),
+            prefix_seconds=round(prefix_seconds, 4) if skips else None,
+            examples_per_second=round(progress.examples / progress.train_seconds, 2),
+            peak_memory_bytes=peak.bytes(),
+            prefix=prefix,
+            device=machine.device_name(self.device),
+            host=socket.gethostname(),
+            processes=self.accelerator.num_processes,
+            versions=machine.versions(),
+        )
+
+    def _scored(self, curve: list[CurvePoint]) -> CurvePoint:
+        if self.recipe.score == "last":
+            return curve[-1]
+        # Where there is a selection split, the best epoch is one of the choices it is there for.
+        name = f"{SELECTION}_{self.metric}" if SELECTION in self._splits else self.metric
+        return max(curve, key=lambda point: point.metrics[name])
+
+    def _rows(self, train_size: int | None) -> NDArray[np.int64]:
+        """The places in the training pool that this size trains on."""
+        if train_size is None:
+            return np.arange(len(self._pool))
+        return np.searchsorted(self._pool, draw_subset(self.data, train_size))
+
+    def _load_prefix(self, depth: int) -> str | None:
+        """Give every split its states at this depth; say how the frozen layers will run."""
+        self._compute_depth = 0
+        for split in self._splits.values():
+            split.states = None
+        if depth < 1:
+            return None
+        if self.recipe.prefix == "live":
+            return "live"
+        size = sum(split.builder.size() for split in self._splits.values())
+        if size > self.cache.budget():
+            if self.accelerator.is_main_process:
+                self.cache.warn(
+                    f"prefix cache: {size:,} bytes for frozen_layers={depth} exceed the budget of "
+                    f"{self.cache.budget():,}; its frozen layers run in every step"
+                )
+            self._compute_depth = depth
+            return "uncached"
+        for split in self._splits.values():
+            split.states = self.cache.states(split.builder, depth)
+        return "cached"
+
+    @contextmanager
+    def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
+        """Model and optimiser as Accelerate wraps them, unwrapped again at the end."""
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        make = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
+        optimizer = make(parameters, lr=cell.learning_rate, weight_decay=self.recipe.weight_decay, fused=True)
+        model, prepared = self.accelerator.prepare(self.model, optimizer)
+        # Dropout differs between ranks and from the draw of the head, which all ranks share.
+        set_seed(cell.seed * 1000 + self.accelerator.process_index)
+        try:
+            yield model, prepared, parameters
+        finally:
+            self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+
+    def _train(
+        self,
+        cell: Cell,
+        model: Any,
+        optimizer: Any,
+        parameters: list[torch.nn.Parameter],
+        peak: machine.PeakMemory,
+        report: Report,
+    ) -> _Progress:
+        train = self._splits["train"]
+        rows = self._rows(cell.train_size)
+        epoch_steps = math.ceil(len(rows) / self.recipe.batch_size)
+        total_steps = max(1, math.ceil(self.recipe.epochs * epoch_steps))
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer.optimizer, lambda step: self._factor(step, epoch_steps, total_steps)
+        )
+        marks = self._evaluation_steps(epoch_steps, total_steps)
+        progress = _Progress()
+        loss_sum = torch.zeros((), device=self.device)
+        since = 0
+        model.train()
+        clock = time.perf_counter()
+        for step, batch_rows in enumerate(self._epochs(cell.seed, rows, train.encoded, total_steps), 1):
+            loss = self._loss(model, train, batch_rows)
+            peak.look()
+            # DDP averages over processes; the batch's mean is wanted.
+            self.accelerator.backward(loss * self.accelerator.num_processes)
+            self.accelerator.clip_grad_norm_(parameters, self.recipe.max_grad_norm)
+            peak.look()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            loss_sum += loss.detach()
+            since += 1
+            progress.examples += len(batch_rows)
+            if step % _CHECK_STEPS == 0 or step in marks:
+                mean = self._mean_loss(loss_sum, since, step)
+            if step in marks:
+                progress.train_seconds += time.perf_counter() - clock
+                clock = time.perf_counter()
+                scores = self._evaluate(model)
+                progress.evaluation_seconds += time.perf_counter() - clock
+                point = CurvePoint(
+                    epoch=round(step / epoch_steps, 4), step=step, train_loss=mean, metrics=scores
+                )
+                progress.curve.append(point)
+                if self.accelerator.is_main_process:
+                    report(point)
+                loss_sum.zero_()
+                since = 0
+                model.train()
+                clock = time.perf_counter()
+        return progress
+
+    def _epochs(
+        self, seed: int, rows: NDArray[np.int64], encoded: Encoded, total_steps: int
+    ) -> Iterator[NDArray[np.int64]]:
+        """The global batches of the whole run, the same in every process."""
+        generator = np.random.default_rng(seed)
+        lengths = encoded.lengths[rows]
+        step = 0
+        while True:
+            for batch in training_batches(
+                lengths, self.recipe.batch_size, generator, self.recipe.group_by_length
+            ):
+                if step == total_steps:
+                    return
+                step += 1
+                yield rows[batch]
+
+    def _factor(self, step: int, epoch_steps: int, total_steps: int) -> float:
+        """Linear warm-up, then linear decay to zero."""
+        warmup = round(self.recipe.warmup * epoch_steps)
+        if step < warmup:
+            return step / warmup
+        return max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+
+    def _evaluation_steps(self, epoch_steps: int, total_steps: int) -> set[int]:
+        count = math.ceil(self.recipe.epochs * self.recipe.evaluations_per_epoch)
+        part = epoch_steps / self.recipe.evaluations_per_epoch
+        return {min(total_steps, max(1, round(number * part))) for number in range(1, count + 1)} | {
+            total_steps
+        }
+
+    def _inputs(self, split: _Split, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
+        """Padded inputs on the device; the replay gets the states where there are any."""
+        on_gpu = self.device.type == "cuda"
+        padded = split.encoded.pad_rows(rows, multiple=8 if on_gpu else 1)
+        inputs = {name: self._to_device(torch.from_numpy(block)) for name, block in padded.items()}
+        if split.states is not None:
+            width = padded["attention_mask"].shape[1]
+            states = split.states.pad_rows(rows, width, pin=on_gpu)
+            self._replay.load(states.to(self.device, non_blocking=True))
+        elif self._compute_depth:
+            with self.accelerator.autocast():
+                states = self._replay.compute(self.model, inputs, self._compute_depth)
+            self._replay.load(states.to(_DTYPES[self.recipe.mixed_precision]))
+        return inputs
+
+    def _to_device(self, block: torch.Tensor) -> torch.Tensor:
+        if self.device.type == "cuda":
+            return block.pin_memory().to(self.device, non_blocking=True)
+        return block
+
+    def _loss(self, model: Any, split: _Split, batch_rows: NDArray[np.int64]) -> torch.Tensor:
+        """This process's part of the batch's mean loss."""
+        mine = batch_rows[self.accelerator.process_index :: self.accelerator.num_processes]
+        weight = 1.0 if len(mine) else 0.0
+        mine = mine if len(mine) else batch_rows[:1]  # every process must take part in the step
+        logits = model(**self._inputs(split, mine)).logits.float()
+        labels = self._to_device(torch.as_tensor(split.encoded.labels[mine]))
+        if self.task.regression:
+            losses = functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+        else:
+            losses = functional.cross_entropy(logits, labels, reduction="sum")
+        return losses * (weight / len(batch_rows))
+
+    def _mean_loss(self, loss_sum: torch.Tensor, steps: int, step: int) -> float:
+        mean = float(self.accelerator.reduce(loss_sum.clone(), reduction="sum")) / steps
+        if not math.isfinite(mean):
+            raise TrialFailed(f"diverged: the training loss is {mean} by step {step}", retry=False)
+        return mean
+
+    def _evaluate(self, model: Any) -> dict[str, float]:
+        """All metrics on all splits; those of the selection split carry its name."""
+        model.eval()
+        names = [*self.task.validation, *([SELECTION] if SELECTION in self._splits else [])]
+        labels = {name: self._splits[name].encoded.labels for name in names}
+        logits = {name: self._predict(model, self._splits[name]) for name in names}
+        broken = [name for name in names if not np.isfinite(logits[name]).all()]
+        if broken:
+            raise TrialFailed(f"diverged: predictions on {broken[0]} are not finite", retry=False)
+        scores = metrics.evaluate(
+            self.task,
+            {name: logits[name] for name in self.task.validation},
+            {name: labels[name] for name in self.task.validation},
+        )
+        if SELECTION in logits:
+            held = metrics.evaluate(self.task, {SELECTION: logits[SELECTION]}, {SELECTION: labels[SELECTION]})
+            scores |= {f"{SELECTION}_{name}": value for name, value in held.items()}
+        return scores
+
+    def _predict(self, model: Any, split: _Split) -> NDArray[np.float32]:
+        accelerator = self.accelerator
+        batches = list(evaluation_batches(split.encoded.lengths, EVALUATION_TOKENS))
+        mine = batches[accelerator.process_index :: accelerator.num_processes]
+        outputs = []
+        # The unwrapped model: evaluation needs no gradient exchange, and ranks may differ in batches.
+        bare = accelerator.unwrap_model(model)
+        with torch.inference_mode(), accelerator.autocast():
+            outputs = [bare(**self._inputs(split, rows)).logits.float() for rows in mine]
+        blocks = [output.cpu().numpy() for output in outputs]
+        pairs = list(zip(mine, blocks, strict=True))
+        if accelerator.num_processes > 1:
+            pairs = gather_object(pairs)
+        logits = np.empty((len(split.encoded), pairs[0][1].shape[1]), dtype=np.float32)
+        for rows, block in pairs:
+            logits[rows] = block
+        return logits

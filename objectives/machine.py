@@ -1,0 +1,93 @@
+"""What a trial can tell of the machine it ran on, and how the machine is made ready for trials."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_PACKAGES = ("torch", "transformers", "accelerate", "datasets", "optuna")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
+
+
+def device_name(device: torch.device) -> str:
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} x{torch.get_num_threads()}"
+
+
+def prepare(device: torch.device) -> None:
+    """Same seed, same numbers; and on a CPU, no page faults for memory that the next step needs again."""
+    import torch
+
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    elif platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system, so that the next trial's peak is its own."""
+    import gc
+
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+class PeakMemory:
+    """The most memory a trial held: the GPU's own counter, or the process's private memory.
+
+    On a CPU it is looked at where a step holds most: after the forward and after the backward pass.
+    Pages of the prefix cache, which the system may drop at any time, do not count.
+    """
+
+    def __init__(self, device: torch.device):
+        import torch
+
+        self._device = device
+        self._peak = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def look(self) -> None:
+        if self._device.type != "cuda":
+            self._peak = max(self._peak, private_memory_bytes())
+
+    def bytes(self) -> int:
+        import torch
+
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return self._peak
+
+
+def private_memory_bytes() -> int:
+    try:
+        with open("/proc/self/status") as status:
+            for line in status:
+                if line.startswith("RssAnon:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    import psutil
+
+    return psutil.Process().memory_info().rss

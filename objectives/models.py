@@ -1,0 +1,187 @@
+"""Pretrained models by name or folder: configuration, fingerprint, tokenizer and weights.
+
+Weights are loaded once per process; `Pretrained.reset` puts them back between trials.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from objectives.contract import HubError, UsageError
+from objectives.data import DEMO, quiet_libraries, unreachable
+from objectives.tasks import Task
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+SHORT_NAMES = {
+    "bert-base": "google-bert/bert-base-uncased",
+    "bert-large": "google-bert/bert-large-uncased",
+    "roberta-base": "FacebookAI/roberta-base",
+    "roberta-large": "FacebookAI/roberta-large",
+}
+_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1, "pad_token_id": 1}
+PUBLISHED_CONFIGS: dict[str, tuple[str, dict[str, int]]] = {
+    "bert-base": ("bert", {**_BASE, "vocab_size": 30522}),
+    "bert-large": ("bert", {**_LARGE, "vocab_size": 30522}),
+    "roberta-base": ("roberta", {**_BASE, **_ROBERTA}),
+    "roberta-large": ("roberta", {**_LARGE, **_ROBERTA}),
+}
+"""The short names' configurations, public facts, so that their parameters can be counted offline."""
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """What a study needs to know of a model before any weight is loaded."""
+
+    name: str
+    """As a person names it: a short name, a hub name, a folder's name, or "demo"."""
+    path: str
+    """What `from_pretrained` takes."""
+    fingerprint: str
+    """Of the folder's content, or the hub's commit."""
+    total_layers: int
+
+
+def resolve_path(model: str) -> str:
+    """A hub name or a local folder for `from_pretrained`."""
+    if model == DEMO:
+        from objectives import demo
+
+        return str(demo.MODEL_PATH)
+    if model in SHORT_NAMES and not Path(model).is_dir():
+        return SHORT_NAMES[model]
+    looks_local = model.startswith((".", "/", "~")) or model.count("/") > 1 or model.endswith("/")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UsageError(
+                f"--model {model}: the folder has no config.json, so it is no Transformers model"
+            )
+        return str(path.resolve())
+    if looks_local:
+        raise UsageError(f"--model {model}: no such folder; name a folder, a hub model, or one of {_short()}")
+    return model
+
+
+def _short() -> str:
+    return ", ".join(SHORT_NAMES)
+
+
+def load_config(model: str) -> PretrainedConfig:
+    from transformers import AutoConfig
+
+    quiet_libraries()
+    path = resolve_path(model)
+    try:
+        return AutoConfig.from_pretrained(path)
+    except OSError as error:
+        if Path(path).is_dir():
+            raise UsageError(f"--model {model}: {_first_line(error)}") from error
+        raise HubError(unreachable(f"model {path}", error)) from error
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"--model {model}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+
+
+def identify(model: str) -> ModelIdentity:
+    from objectives.layers import count_layers
+
+    config = load_config(model)
+    path = resolve_path(model)
+    is_folder = Path(path).is_dir()
+    fingerprint = _hash_folder(Path(path)) if is_folder else str(config._commit_hash)
+    name = Path(path).name if is_folder and model != DEMO else model
+    return ModelIdentity(name, path, fingerprint, count_layers(config, model))
+
+
+def _hash_folder(folder: Path) -> str:
+    """Of what shapes a result: configuration, tokenizer and weights, not read-me files."""
+    wanted = ("*.json", "*.txt", "*.model", "*.safetensors", "*.bin")
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in wanted for path in folder.glob(pattern)}):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+class Pretrained:
+    """One model in memory with its pretrained weights kept aside."""
+
+    def __init__(self, path: str, task: Task, device: torch.device):
+        import torch
+        from transformers import AutoModelForSequenceClassification
+
+        quiet_libraries()
+        self.tokenizer = _load_tokenizer(path)
+        # Loading draws the new head at random; `reset` draws it again with the trial's seed.
+        model, info = AutoModelForSequenceClassification.from_pretrained(
+            path,
+            num_labels=1 if task.regression else len(task.labels),
+            problem_type="regression" if task.regression else "single_label_classification",
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+        self.model: PreTrainedModel = model.to(device)
+        _set_padding(self.model.config, self.tokenizer)
+        new = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
+        self.new_parameters = sorted(new & set(dict(self.model.named_parameters())))
+        self._weights = {name: value.detach().clone() for name, value in self._state()}
+
+    def _state(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self.model.named_parameters()
+        yield from self.model.named_buffers()
+
+    def reset(self, seed: int) -> None:
+        """Pretrained weights again, and a head drawn with this seed."""
+        import torch
+        from accelerate.utils import set_seed
+
+        with torch.no_grad():
+            for name, value in self._state():
+                value.copy_(self._weights[name])
+        set_seed(seed)
+        owners = {name.rpartition(".")[0]: None for name in self.new_parameters}
+        for name in owners:
+            module = self.model.get_submodule(name)
+            for parameter in module.parameters(recurse=False):
+                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+            self.model._init_weights(module)
+        self.model.zero_grad(set_to_none=True)
+
+    def pretrained(self, name: str) -> torch.Tensor:
+        """The weight as it was loaded."""
+        return self._weights[name]
+
+
+def _load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        if Path(path).is_dir():
+            raise UsageError(f"--model {path}: no usable tokenizer ({_first_line(error)})") from error
+        raise HubError(unreachable(f"tokenizer {path}", error)) from error
+
+
+def _set_padding(config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Decoders often name no padding token: their end-of-text token serves, as is usual."""
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
+    if hasattr(config, "use_cache"):
+        config.use_cache = False

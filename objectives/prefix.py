@@ -1,0 +1,277 @@
+"""The prefix cache: hidden states after frozen layers, on disk, shared by all trials of a machine.
+
+Each entry is one flat file (tokens x hidden, no padding) beside a JSON file that says what it is. An
+entry is made under a lock, written to a temporary file and renamed, so it is whole or absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from objectives.encoding import Encoded, evaluation_batches
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+    from objectives.layers import LayerStack
+    from objectives.replay import Replay
+
+_FORMAT = 1
+_CHUNK = 1 << 24
+BUILD_TOKENS = 8192
+"""Padded tokens per forward pass while building."""
+DEFAULT_SHARE = 0.25
+"""Of the free disk, where no budget is given."""
+Warn = Callable[[str], None]
+
+
+class States:
+    """The stored states of one set of examples after `depth` layers."""
+
+    def __init__(self, path: Path, tokens: int, hidden: int, dtype: torch.dtype, encoded: Encoded):
+        import torch
+
+        raw = np.memmap(path, dtype=np.uint8, mode="c")
+        self._flat = torch.from_numpy(raw).view(dtype).view(tokens, hidden)
+        self._offsets = encoded.offsets
+        self._left = encoded.left
+
+    def pad_rows(self, rows: NDArray[np.int64], width: int, pin: bool = False) -> torch.Tensor:
+        """(batch, width, hidden) with zeros where there is padding."""
+        import torch
+
+        hidden = self._flat.shape[1]
+        block = torch.zeros((len(rows), width, hidden), dtype=self._flat.dtype, pin_memory=pin)
+        for place, row in enumerate(rows):
+            first, last = int(self._offsets[row]), int(self._offsets[row + 1])
+            at = width - (last - first) if self._left else 0
+            block[place, at : at + last - first] = self._flat[first:last]
+        return block
+
+
+def weight_digests(stack: LayerStack) -> list[str]:
+    """For each depth 0 … L: a digest of all weights that its states depend on."""
+    digest = hashlib.sha256()
+
+    def add(name: str, value: torch.Tensor) -> None:
+        digest.update(f"{name}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().data)
+
+    for name, value in stack.embeddings.items():
+        add(name, value)
+    digests = [digest.hexdigest()]
+    for layer in stack.layers:
+        for name, value in [*layer.named_parameters(), *layer.named_buffers()]:
+            add(name, value)
+        digests.append(digest.hexdigest())
+    return digests
+
+
+@dataclass
+class PrefixCache:
+    """The entries below one folder, within a budget of bytes."""
+
+    folder: Path
+    budget_bytes: int | None = None
+    warn: Warn = print
+    _verified: set[Path] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def budget(self) -> int:
+        if self.budget_bytes is not None:
+            return self.budget_bytes
+        return int((shutil.disk_usage(self.folder).free + self.used()) * DEFAULT_SHARE)
+
+    def used(self) -> int:
+        return sum(_size(path) for path in self.folder.glob("*.states"))
+
+    def states(self, builder: Builder, depth: int) -> States:
+        """The states of this depth, built if need be; the caller has asked `budget` whether they fit."""
+        path = self._path(builder, depth)
+        while True:
+            if not self._usable(path, builder):
+                with FileLock(f"{path}.lock"):
+                    if not self._usable(path, builder):
+                        self._make_room(builder.size())
+                        self._build(builder, depth, path)
+            try:
+                os.utime(path)
+                return builder.open(path)
+            except FileNotFoundError:
+                # Another process made room with it in this very moment.
+                self._verified.discard(path)
+
+    def _path(self, builder: Builder, depth: int) -> Path:
+        return self.folder / f"{builder.key(depth)}-{depth}.states"
+
+    def _usable(self, path: Path, builder: Builder) -> bool:
+        """Whole and unchanged: the checksum is read once per process."""
+        if path in self._verified and path.exists():
+            return True
+        try:
+            about = json.loads(path.with_suffix(".json").read_text())
+            if about["size"] != path.stat().st_size or about["size"] != builder.size():
+                raise ValueError(f"{path.stat().st_size} bytes")
+            if about["checksum"] != _checksum(path):
+                raise ValueError("checksum")
+        except FileNotFoundError:
+            return False
+        except (ValueError, KeyError) as error:
+            self.warn(f"prefix cache: {path.name} is damaged ({error}); building it again")
+            return False
+        self._verified.add(path)
+        return True
+
+    def _build(self, builder: Builder, depth: int, path: Path) -> None:
+        start = next((d for d in range(depth - 1, 0, -1) if self._usable(self._path(builder, d), builder)), 0)
+        source = builder.open(self._path(builder, start)) if start else None
+        temporary = path.with_suffix(f".{os.getpid()}.part")
+        try:
+            builder.run(source, start, depth, temporary)
+            about = {
+                "format": _FORMAT,
+                "depth": depth,
+                "built_from": start,
+                "size": temporary.stat().st_size,
+                "checksum": _checksum(temporary),
+            }
+            temporary.rename(path)
+            side = temporary.with_suffix(".json.part")
+            side.write_text(json.dumps(about))
+            side.rename(path.with_suffix(".json"))
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._verified.add(path)
+        with (self.folder / "builds.log").open("a") as log:
+            log.write(f"{path.stem} depth={depth} from={start} pid={os.getpid()}\n")
+
+    def _make_room(self, size: int) -> None:
+        """Remove the entries used longest ago; a process that has one open goes on reading it."""
+        with FileLock(self.folder / "evict.lock"):
+            for part in self.folder.glob("*.part"):
+                if not _alive(part):
+                    part.unlink(missing_ok=True)
+            entries = sorted(self.folder.glob("*.states"), key=_last_use)
+            excess = self.used() + size - self.budget()
+            for entry in entries:
+                if excess <= 0:
+                    break
+                excess -= _size(entry)
+                entry.with_suffix(".json").unlink(missing_ok=True)
+                entry.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _last_use(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _alive(part: Path) -> bool:
+    """Whether the process that writes this temporary file still runs."""
+    pid = next((word for word in part.suffixes if word[1:].isdigit()), ".0")[1:]
+    return Path(f"/proc/{pid}").exists()
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            value = zlib.crc32(chunk, value)
+    return value
+
+
+@dataclass
+class Builder:
+    """Computes the states of one set of examples with one model."""
+
+    model: PreTrainedModel
+    replay: Replay
+    encoded: Encoded
+    weights: Sequence[str]
+    """Digests per depth, from `weight_digests`."""
+    dtype: torch.dtype
+    autocast: Callable[[], Any]
+    examples: str = ""
+
+    def __post_init__(self) -> None:
+        self.examples = self.examples or self.encoded.digest()
+
+    @property
+    def hidden(self) -> int:
+        return int(self.model.config.hidden_size)
+
+    def size(self) -> int:
+        return int(self.encoded.offsets[-1]) * self.hidden * self.dtype.itemsize
+
+    def key(self, depth: int) -> str:
+        import torch
+        import transformers
+
+        parts = [_FORMAT, self.examples, self.weights[depth], depth, self.dtype, type(self.model).__name__]
+        versions = [torch.__version__, transformers.__version__, self.model.config._attn_implementation]
+        return hashlib.sha256(repr([*parts, *versions]).encode()).hexdigest()[:24]
+
+    def open(self, path: Path) -> States:
+        return States(path, int(self.encoded.offsets[-1]), self.hidden, self.dtype, self.encoded)
+
+    def run(self, source: States | None, start: int, depth: int, path: Path) -> None:
+        """Write the states after `depth` layers, from those after `start`, without dropout."""
+        import torch
+
+        encoded = self.encoded
+        raw = np.memmap(path, dtype=np.uint8, mode="w+", shape=(max(self.size(), 1),))
+        flat = torch.from_numpy(raw).view(self.dtype).view(-1, self.hidden)
+        training = self.model.training
+        self.model.eval()
+        rows = np.empty(0, dtype=np.int64)
+
+        def keep(_depth: int, states: torch.Tensor) -> None:
+            states = states.to(device="cpu", dtype=self.dtype)
+            for place, row in enumerate(rows):
+                first, last = int(encoded.offsets[row]), int(encoded.offsets[row + 1])
+                at = states.shape[1] - (last - first) if encoded.left else 0
+                flat[first:last] = states[place, at : at + last - first]
+
+        try:
+            with (
+                torch.no_grad(),
+                self.autocast(),
+                self.replay.skipping(start),
+                self.replay.capturing([depth], keep) as forward,
+            ):
+                for rows in evaluation_batches(encoded.lengths, BUILD_TOKENS):
+                    inputs = {
+                        name: torch.from_numpy(block).to(self.model.device)
+                        for name, block in encoded.pad_rows(rows).items()
+                    }
+                    if source is not None:
+                        width = inputs["attention_mask"].shape[1]
+                        self.replay.load(source.pad_rows(rows, width).to(self.model.device))
+                    forward(self.model, inputs)
+            raw.flush()
+        finally:
+            self.model.train(training)
