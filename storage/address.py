@@ -1,0 +1,122 @@
+"""Where a database is: reads a storage URL, picks the driver, and refuses what cannot be shared safely."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import sqlalchemy
+from sqlalchemy.engine import URL, make_url
+
+from objectives.contract import StorageError, UsageError
+
+Kind = Literal["sqlite", "postgresql", "mysql"]
+
+DRIVERS: dict[str, tuple[Kind, str, str, str]] = {
+    "postgresql": ("postgresql", "postgresql+psycopg", "psycopg", "postgresql"),
+    "postgres": ("postgresql", "postgresql+psycopg", "psycopg", "postgresql"),
+    "mysql": ("mysql", "mysql+pymysql", "pymysql", "mysql"),
+    "mariadb": ("mysql", "mysql+pymysql", "pymysql", "mysql"),
+}
+"""Scheme -> kind, SQLAlchemy driver, the module it needs, the extra that brings it."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    "nfs nfs4 cifs smb2 smb3 smbfs afs lustre gpfs ceph glusterfs beegfs panfs wekafs orangefs pvfs2 "
+    "ocfs2 gfs2 9p drvfs ncpfs coda fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.juicefs fuse.rclone "
+    "fuse.gcsfuse fuse.blobfuse fuse.blobfuse2 fuse.goofys fuse.davfs".split()
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A storage URL that can be opened: driver present, and for SQLite a path that may be used."""
+
+    url: URL
+    kind: Kind
+
+    @property
+    def display(self) -> str:
+        return self.url.render_as_string(hide_password=True)
+
+    @property
+    def path(self) -> Path:
+        """The file of a SQLite database."""
+        assert self.kind == "sqlite"
+        assert self.url.database is not None
+        return Path(self.url.database)
+
+    @property
+    def text(self) -> str:
+        return self.url.render_as_string(hide_password=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """From a URL as people write it; nothing is opened yet."""
+        try:
+            url = make_url(text)
+        except (sqlalchemy.exc.ArgumentError, ValueError):
+            raise UsageError(
+                f"--storage {text!r} is not a database URL: use sqlite:///FILE, "
+                "postgresql://USER:PASSWORD@HOST/DATABASE or mysql://USER:PASSWORD@HOST/DATABASE"
+            ) from None
+        scheme, _, driver = url.drivername.partition("+")
+        if scheme == "sqlite":
+            return _sqlite(url)
+        if scheme not in DRIVERS:
+            raise UsageError(f"--storage {scheme}://… is not supported: use sqlite, postgresql or mysql")
+        kind, full, module, extra = DRIVERS[scheme]
+        if not driver:
+            url = url.set(drivername=full)
+            if find_spec(module) is None:
+                raise UsageError(f"{scheme}:// needs {module}: pip install 'elsa-study[{extra}]'")
+        if not url.database:
+            raise UsageError(f"--storage {url.render_as_string()} names no database: add /DATABASE")
+        return cls(url=url, kind=kind)
+
+
+def _sqlite(url: URL) -> Address:
+    if not url.database or url.database == ":memory:":
+        raise UsageError("an in-memory SQLite database cannot be shared: use sqlite:///FILE")
+    return Address(url=url.set(drivername="sqlite", database=os.path.abspath(url.database)), kind="sqlite")
+
+
+def check_sqlite_file(path: Path, *, create: bool) -> None:
+    """Everything that can be known about the path before SQLite touches it."""
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise StorageError(f"{path}: the folder {path.parent} does not exist: create it or name another")
+    if not path.exists():
+        if not create:
+            raise StorageError(f"there is no database {path}: launch a study first, or check --storage")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise StorageError(f"{path}: the folder {path.parent} is not writable: name another --storage")
+    elif not os.access(path, os.R_OK | os.W_OK):
+        raise StorageError(f"{path} is not writable: change its permissions or name another --storage")
+    kind = file_system(path)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise StorageError(
+            f"{path} lies on a network file system ({kind}), where SQLite's locks do not hold: "
+            "use a local folder, or PostgreSQL or MySQL for several machines"
+        )
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
+    """The type of the file system that holds `path`, where the operating system shows it."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return None
+    wanted = path.resolve()
+    found, kind = Path("/"), None
+    for line in lines:
+        _, mount, this_kind, *_ = line.split(" ")
+        point = Path(mount.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
+        # A later mount hides an earlier one on the same point.
+        if wanted.is_relative_to(point) and len(point.parts) >= len(found.parts):
+            found, kind = point, this_kind
+    # Some container run-times serve their own, private root over 9p; that one is not shared.
+    return None if kind == "9p" and found == Path("/") else kind

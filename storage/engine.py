@@ -1,0 +1,107 @@
+"""One SQLAlchemy engine per database, with the settings under which Optuna's tables are safe to share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+
+from objectives.contract import StorageError
+from storage.address import Address, Kind
+
+READ_ONLY = "elsa_read_only"
+"""Execution option of connections that only read; a SQLite reader then takes no write lock."""
+
+CONNECT_SECONDS = 10
+
+CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
+    "sqlite": {"timeout": 60.0, "isolation_level": None, "check_same_thread": False},
+    "postgresql": {
+        "connect_timeout": CONNECT_SECONDS,
+        "application_name": "elsa",
+        "keepalives": 1,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+        # Server-side prepared statements do not survive PgBouncer's transaction pooling.
+        "prepare_threshold": None,
+    },
+    "mysql": {
+        "connect_timeout": CONNECT_SECONDS,
+        "read_timeout": 60,
+        "write_timeout": 60,
+        "charset": "utf8mb4",
+        "init_command": "SET time_zone = '+00:00'",
+    },
+}
+
+
+def engine_settings(address: Address) -> dict[str, Any]:
+    """For `create_engine`: one connection kept per process, a few more when threads need them at once."""
+    own = {name: value for name, value in CONNECT_ARGUMENTS[address.kind].items() if _fits(address, name)}
+    settings: dict[str, Any] = {
+        "connect_args": own,
+        "poolclass": sqlalchemy.pool.QueuePool,
+        "pool_size": 1,
+        "max_overflow": 4,
+        "pool_timeout": 30,
+        "pool_pre_ping": address.kind != "sqlite",
+        "pool_recycle": 1800,
+    }
+    if address.kind == "mysql":
+        # The default, REPEATABLE READ, locks gaps between rows: deadlocks among workers.
+        settings["isolation_level"] = "READ COMMITTED"
+    return settings
+
+
+def _fits(address: Address, argument: str) -> bool:
+    """What the URL's own query says wins, and a driver chosen by hand gets only what it knows."""
+    if argument in address.url.query:
+        return False
+    chosen = address.url.drivername
+    if argument == "prepare_threshold":
+        return chosen == "postgresql+psycopg"
+    if argument in ("read_timeout", "write_timeout"):
+        return chosen == "mysql+pymysql"
+    return True
+
+
+def make_engine(address: Address) -> Engine:
+    engine = sqlalchemy.create_engine(address.url, **engine_settings(address))
+    prepare(engine, address)
+    return engine
+
+
+def prepare(engine: Engine, address: Address) -> None:
+    """UTC on every connection; on SQLite write-ahead logging and transactions that lock when they begin."""
+    if address.kind == "postgresql":
+        event.listen(engine, "connect", _utc)
+    if address.kind == "sqlite":
+        event.listen(engine, "connect", _write_ahead)
+        event.listen(engine, "begin", _begin)
+
+
+def _utc(connection: Any, _: Any) -> None:
+    # A plain SET, not a start-up option: PgBouncer follows it and accepts it in every version.
+    cursor = connection.cursor()
+    cursor.execute("SET TIME ZONE 'UTC'")
+    cursor.close()
+    connection.commit()
+
+
+def _write_ahead(connection: Any, _: Any) -> None:
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StorageError(
+            f"SQLite cannot keep a write-ahead log here (journal mode {mode!r}): use a local folder"
+        )
+    # A power cut may lose the last trials (they are run again), never the file.
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _begin(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get(READ_ONLY)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

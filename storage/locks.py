@@ -1,0 +1,81 @@
+"""One holder at a time, whatever the machine: named locks kept by the database, or by a file for SQLite."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import filelock
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError
+
+from objectives.contract import StorageError
+from storage.address import Address
+
+LONGEST_WAIT_SECONDS = 300.0
+
+
+@contextmanager
+def database_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
+    """Held until the block ends or the process or its connection dies."""
+    taken = {"sqlite": _file_lock, "postgresql": _advisory_lock, "mysql": _named_lock}[address.kind]
+    with taken(engine, address, name):
+        yield
+
+
+@contextmanager
+def _file_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
+    # A file of its own: opening and closing the database file would drop SQLite's locks on it.
+    try:
+        with filelock.FileLock(f"{address.path}.lock", timeout=LONGEST_WAIT_SECONDS):
+            yield
+    except filelock.Timeout:
+        raise _too_long(address, name) from None
+
+
+@contextmanager
+def _advisory_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
+    key = int.from_bytes(_digest(name)[:8], "big", signed=True)
+    # Bound to a transaction, not to the session, which PgBouncer may share.
+    with engine.connect() as connection:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key}):
+            if time.monotonic() > deadline:
+                raise _too_long(address, name)
+            time.sleep(0.05)
+        try:
+            yield
+        finally:
+            # A connection that died has taken its lock along.
+            with suppress(DBAPIError):
+                connection.rollback()
+
+
+@contextmanager
+def _named_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
+    # Such locks belong to the server, not to one database of it.
+    key = f"elsa-{_digest(f'{address.url.database}/{name}').hex()[:32]}"
+    with engine.connect() as connection:
+        deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+        while connection.scalar(text("SELECT GET_LOCK(:key, 5)"), {"key": key}) != 1:
+            if time.monotonic() > deadline:
+                raise _too_long(address, name)
+        try:
+            yield
+        finally:
+            with suppress(DBAPIError):
+                connection.execute(text("DO RELEASE_LOCK(:key)"), {"key": key})
+
+
+def _digest(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+def _too_long(address: Address, name: str) -> StorageError:
+    return StorageError(
+        f"{address.display}: somebody has held the lock {name!r} for {LONGEST_WAIT_SECONDS:.0f} s: "
+        "look for a launcher that hangs"
+    )

@@ -1,0 +1,94 @@
+"""What a database error means: an outage to sit out with back-off, or a fault to report in one line."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import sqlalchemy.exc
+
+from objectives.contract import StorageError
+
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 5.0
+
+PERMANENT = (
+    "readonly database",
+    "no such table",
+    "is not a database",
+    "malformed",
+    "authentication failed",
+    "access denied",
+    "unknown database",
+    "does not exist",
+    "permission denied",
+    "data too long",
+)
+"""Said by errors of the passing kind (OperationalError) that no waiting cures."""
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same operation may succeed later: connection lost, server away, deadlock, file busy."""
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return True
+    if not isinstance(error, sqlalchemy.exc.DBAPIError):
+        return False
+    if error.connection_invalidated:
+        return True
+    passing = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.InternalError)
+    return isinstance(error, passing) and not any(words in str(error.orig).lower() for words in PERMANENT)
+
+
+def one_line(error: BaseException) -> str:
+    """The driver's own words, without SQL, parameters or line breaks."""
+    words = str(getattr(error, "orig", None) or error).strip()
+    return " ".join(words.split())[:300]
+
+
+class Patience:
+    """How long the operations of one database wait for it to come back."""
+
+    def __init__(self, name: str, seconds: float):
+        self.name = name
+        self.seconds = seconds
+        self.last_outage = float("-inf")
+        """Monotonic time of the newest error that was sat out or given up on."""
+        self._hurry = threading.Event()
+
+    def hurry(self, allowed_seconds: float = 0.5) -> None:
+        """The process is being stopped: whoever waits gives up, and nobody waits long any more."""
+        self.seconds = min(self.seconds, allowed_seconds)
+        self._hurry.set()
+
+    def retry(self, operation: Callable[[], T], *, seconds: float | None = None) -> T:
+        """`operation`, repeated with back-off while the database is away.
+
+        It must be safe to repeat after a commit whose answer was lost.
+        """
+        allowed = self.seconds if seconds is None else min(seconds, self.seconds)
+        deadline = time.monotonic() + allowed
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return operation()
+            except Exception as error:
+                if isinstance(error, sqlalchemy.exc.SQLAlchemyError) and not is_passing(error):
+                    raise StorageError(f"{self.name}: {one_line(error)}") from error
+                if not is_passing(error):
+                    raise
+                self.last_outage = time.monotonic()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise StorageError(f"{self.name}: {one_line(error)}") from error
+                # Jitter, so that a hundred workers do not return in the same instant.
+                wait = min(left, pause * random.uniform(0.5, 1.0))
+                if self._hurry.is_set():
+                    time.sleep(min(wait, 0.05))
+                elif self._hurry.wait(wait):
+                    deadline = min(deadline, time.monotonic() + self.seconds)
+                pause = min(LONGEST_PAUSE_SECONDS, pause * 2)

@@ -1,0 +1,256 @@
+"""Reads a whole study in a handful of plain selects: every trial, or what is known of every cell."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialValueModel
+from optuna.trial import TrialState
+from sqlalchemy import Table, func, select
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.sql import ColumnElement
+
+from objectives.contract import Cell, Outcome, State, TrialRecord
+from storage import rows
+from storage.grid import cell_of
+from storage.records import from_attributes
+from storage.schema import CURVE_VALUES, PARAMETERS, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES, VALUES
+
+STATES: dict[TrialState, State] = {
+    TrialState.WAITING: "WAITING",
+    TrialState.RUNNING: "RUNNING",
+    TrialState.COMPLETE: "COMPLETE",
+    TrialState.FAIL: "FAIL",
+    TrialState.PRUNED: "FAIL",
+}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Cells by state; `failed` are those whose retries are spent."""
+
+    waiting: int
+    running: int
+    complete: int
+    failed: int
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.running
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTrial:
+    number: int
+    state: State
+    cell: Cell
+    record: TrialRecord | None
+    """None unless COMPLETE."""
+    reason: str | None
+    worker: str | None
+    attempt: int
+    """1 for the first trial of a cell."""
+    started: datetime | None
+    ended: datetime | None
+    curve: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class CellTrial:
+    """As much of a trial as planning needs."""
+
+    trial_id: int
+    number: int
+    state: State
+    cell: Cell
+    score: float | None
+    selection_score: float | None
+    final: bool
+    history: tuple[int, ...]
+
+
+def counts(connection: Connection, study_id: int) -> Counts:
+    found = connection.execute(
+        select(TRIALS.c.state, func.count()).where(TRIALS.c.study_id == study_id).group_by(TRIALS.c.state)
+    )
+    by_state = {row[0]: row[1] for row in found}
+    failed = 0
+    if by_state.get(TrialState.FAIL):
+        failed = connection.execute(
+            select(func.count())
+            .select_from(TRIALS.join(SYSTEM_ATTRIBUTES))
+            .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.FAIL)
+            .where(SYSTEM_ATTRIBUTES.c.key == rows.FINAL)
+        ).scalar_one()
+    return Counts(
+        waiting=by_state.get(TrialState.WAITING, 0),
+        running=by_state.get(TrialState.RUNNING, 0),
+        complete=by_state.get(TrialState.COMPLETE, 0),
+        failed=failed,
+    )
+
+
+def waiting_ids(connection: Connection, study_id: int) -> list[int]:
+    return list(
+        connection.scalars(
+            select(TRIALS.c.trial_id).where(
+                TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.WAITING
+            )
+        )
+    )
+
+
+def still_waiting(connection: Connection, trial_ids: Sequence[int]) -> set[int]:
+    return set(
+        connection.scalars(
+            select(TRIALS.c.trial_id).where(
+                TRIALS.c.trial_id.in_(trial_ids), TRIALS.c.state == TrialState.WAITING
+            )
+        )
+    )
+
+
+def watermark(connection: Connection, study_id: int) -> tuple[int, int]:
+    """Changes whenever anybody adds a trial."""
+    row = connection.execute(
+        select(func.count(), func.coalesce(func.max(TRIALS.c.trial_id), 0)).where(
+            TRIALS.c.study_id == study_id
+        )
+    ).one()
+    return row[0], row[1]
+
+
+def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:
+    parameters = _parameters(connection, study_id)
+    values = _values(connection, study_id)
+    scores = _attributes(connection, USER_ATTRIBUTES, study_id, ["selection_score"])
+    system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY])
+    found = []
+    for row in _trials(connection, study_id):
+        cell = cell_of(parameters[row.trial_id])
+        if cell is None:
+            continue
+        own = system[row.trial_id]
+        found.append(
+            CellTrial(
+                trial_id=row.trial_id,
+                number=row.number,
+                state=STATES[row.state],
+                cell=cell,
+                score=values.get(row.trial_id),
+                selection_score=scores[row.trial_id].get("selection_score"),
+                final=bool(own.get(rows.FINAL)),
+                history=tuple(own.get(rows.RETRY_HISTORY, ())),
+            )
+        )
+    return found
+
+
+def newest_by_cell(trials: Iterable[CellTrial]) -> dict[Cell, CellTrial]:
+    """The trial that speaks for its cell: a complete one before a live one before a failure, then the newest."""
+    rank = {"COMPLETE": 3, "RUNNING": 2, "WAITING": 1, "FAIL": 0}
+    found: dict[Cell, CellTrial] = {}
+    for trial in trials:
+        other = found.get(trial.cell)
+        if other is None or rank[trial.state] > rank[other.state]:
+            found[trial.cell] = trial
+        elif trial.state == other.state == "FAIL":
+            found[trial.cell] = trial
+    return found
+
+
+def outcome(trial: CellTrial) -> Outcome:
+    """A failure that nobody has given up on is WAITING: the next plan adds its successor."""
+    state: State = "WAITING" if trial.state == "FAIL" and not trial.final else trial.state
+    complete = state == "COMPLETE"
+    return Outcome(
+        cell=trial.cell,
+        state=state,
+        score=trial.score if complete else None,
+        selection_score=trial.selection_score if complete else None,
+    )
+
+
+def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
+    parameters = _parameters(connection, study_id)
+    values = _values(connection, study_id)
+    user = _attributes(connection, USER_ATTRIBUTES, study_id)
+    system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.RETRY_HISTORY])
+    curves: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    for row in _of_study(connection, CURVE_VALUES, study_id):
+        value = TrialIntermediateValueModel.stored_repr_to_intermediate_value(
+            row.intermediate_value, row.intermediate_value_type
+        )
+        curves[row.trial_id].append((row.step, value))
+    found = []
+    for row in _trials(connection, study_id):
+        cell = cell_of(parameters[row.trial_id])
+        if cell is None:
+            continue
+        attributes = user[row.trial_id]
+        score = values.get(row.trial_id)
+        complete = row.state == TrialState.COMPLETE and score is not None
+        found.append(
+            StoredTrial(
+                number=row.number,
+                state=STATES[row.state],
+                cell=cell,
+                record=from_attributes(attributes, score) if complete and score is not None else None,
+                reason=attributes.get("reason"),
+                worker=attributes.get("worker"),
+                attempt=len(system[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
+                started=_aware(row.datetime_start),
+                ended=_aware(row.datetime_complete),
+                curve=sorted(curves[row.trial_id]),
+            )
+        )
+    return found
+
+
+def _trials(connection: Connection, study_id: int) -> Sequence[Row[Any]]:
+    return connection.execute(
+        select(TRIALS).where(TRIALS.c.study_id == study_id).order_by(TRIALS.c.trial_id)
+    ).all()
+
+
+def _of_study(
+    connection: Connection, table: Table, study_id: int, *conditions: ColumnElement[bool]
+) -> Sequence[Row[Any]]:
+    return connection.execute(
+        select(table)
+        .join(TRIALS, TRIALS.c.trial_id == table.c.trial_id)
+        .where(TRIALS.c.study_id == study_id, *conditions)
+    ).all()
+
+
+def _parameters(connection: Connection, study_id: int) -> defaultdict[int, dict[str, float]]:
+    found: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for row in _of_study(connection, PARAMETERS, study_id):
+        found[row.trial_id][row.param_name] = row.param_value
+    return found
+
+
+def _values(connection: Connection, study_id: int) -> dict[int, float]:
+    return {
+        row.trial_id: TrialValueModel.stored_repr_to_value(row.value, row.value_type)
+        for row in _of_study(connection, VALUES, study_id)
+    }
+
+
+def _attributes(
+    connection: Connection, table: Table, study_id: int, keys: Sequence[str] | None = None
+) -> defaultdict[int, dict[str, Any]]:
+    conditions = [] if keys is None else [table.c.key.in_(keys)]
+    found: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+    for row in _of_study(connection, table, study_id, *conditions):
+        found[row.trial_id][row.key] = json.loads(row.value_json)
+    return found
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(tzinfo=UTC)

@@ -1,0 +1,94 @@
+"""Finds trials whose worker has died, fails them, and puts their cells back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from optuna.trial import TrialState
+from sqlalchemy import func, select
+
+from storage import rows
+from storage.schema import HEARTBEATS, TRIALS, USER_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from storage.studies import StoredStudy
+
+
+@dataclass(frozen=True)
+class Sighting:
+    heartbeat: datetime
+    since: float
+    """Monotonic time at which this reaper first saw this heartbeat."""
+
+
+class Reaper:
+    """A trial is dead when its heartbeat is older than the grace period by the database's clock, and this reaper
+    has itself watched it stand still for a heartbeat interval without losing the database.
+
+    The second half matters after an outage: every heartbeat is old then, and every worker alive.
+    """
+
+    def __init__(self, study: StoredStudy):
+        self._study = study
+        self._sightings: dict[int, Sighting] = {}
+        self._lock = threading.Lock()
+
+    def reap(self, max_retries: int) -> int:
+        with self._lock:
+            return sum(self._fail(trial_id, seen, max_retries) for trial_id, seen in self._dead())
+
+    def _dead(self) -> list[tuple[int, Sighting]]:
+        database = self._study.database
+        now, heartbeats = database.retry(self._read)
+        looked = time.monotonic()
+        sightings, dead = {}, []
+        for trial_id, heartbeat in heartbeats.items():
+            seen = self._sightings.get(trial_id)
+            if seen is None or seen.heartbeat != heartbeat or seen.since < database.last_outage:
+                seen = Sighting(heartbeat, looked)
+            sightings[trial_id] = seen
+            old = now - heartbeat > timedelta(seconds=database.grace_seconds)
+            if old and looked - seen.since >= database.heartbeat_seconds:
+                dead.append((trial_id, seen))
+        self._sightings = sightings
+        return dead
+
+    def _read(self) -> tuple[datetime, dict[int, datetime]]:
+        with self._study.database.read() as connection:
+            now: datetime = connection.execute(select(func.current_timestamp())).scalar_one()
+            found = connection.execute(
+                select(HEARTBEATS.c.trial_id, HEARTBEATS.c.heartbeat)
+                .join(TRIALS, TRIALS.c.trial_id == HEARTBEATS.c.trial_id)
+                .where(TRIALS.c.study_id == self._study.study_id, TRIALS.c.state == TrialState.RUNNING)
+            )
+            return now.replace(tzinfo=None), {row.trial_id: row.heartbeat for row in found}
+
+    def _fail(self, trial_id: int, seen: Sighting, max_retries: int) -> bool:
+        return self._study.database.retry(lambda: self._fail_once(trial_id, seen, max_retries))
+
+    def _fail_once(self, trial_id: int, seen: Sighting, max_retries: int) -> bool:
+        with self._study.database.write() as connection:
+            rows.lock_study(connection, self._study.study_id)
+            state, number = rows.lock_trial(connection, trial_id)
+            newest = connection.scalar(
+                select(HEARTBEATS.c.heartbeat).where(HEARTBEATS.c.trial_id == trial_id).with_for_update()
+            )
+            if state != TrialState.RUNNING or newest != seen.heartbeat:
+                return False
+            worker = connection.scalar(
+                select(USER_ATTRIBUTES.c.value_json).where(
+                    USER_ATTRIBUTES.c.trial_id == trial_id, USER_ATTRIBUTES.c.key == "worker"
+                )
+            )
+            name = worker.strip('"') if worker else "unknown"
+            reason = (
+                f"worker {name} stopped answering: no heartbeat since {seen.heartbeat:%Y-%m-%d %H:%M:%S} UTC"
+            )
+            rows.fail_and_retry(
+                connection, self._study.study_id, trial_id, number, reason, retry=True, most=max_retries
+            )
+            return True

@@ -1,0 +1,161 @@
+"""One study in the database: plan, claim, reap and read it. Everything it knows is in Optuna's tables."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import optuna
+from sqlalchemy import delete, insert, select
+
+from objectives.contract import Outcome
+from storage import reading
+from storage.claims import Claim, holder, take
+from storage.grid import Grid, Space
+from storage.planning import Wanted, plan
+from storage.reading import Counts, StoredTrial
+from storage.reaping import Reaper
+from storage.schema import STUDY_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from storage.database import Database
+
+DEFAULT_MAX_RETRIES = 2
+LOOK_AHEAD = 64
+
+
+class StoredStudy:
+    """Made by `Database.study` and `Database.create_study`."""
+
+    def __init__(self, database: Database, study_id: int, name: str):
+        self.database = database
+        self.study_id = study_id
+        self.name = name
+        self._queue: list[int] = []
+        self._reaper = Reaper(self)
+        self._random = random.Random()
+
+    @cached_property
+    def optuna_study(self) -> optuna.Study:
+        return optuna.load_study(study_name=self.name, storage=self.database.optuna_storage)
+
+    def attributes(self) -> dict[str, Any]:
+        def read() -> dict[str, Any]:
+            with self.database.read() as connection:
+                found = connection.execute(
+                    select(STUDY_ATTRIBUTES.c.key, STUDY_ATTRIBUTES.c.value_json).where(
+                        STUDY_ATTRIBUTES.c.study_id == self.study_id
+                    )
+                )
+                return {row.key: json.loads(row.value_json) for row in found}
+
+        return self.database.retry(read)
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        def write() -> None:
+            table = STUDY_ATTRIBUTES
+            with self.database.write() as connection:
+                connection.execute(delete(table).where(table.c.study_id == self.study_id, table.c.key == key))
+                connection.execute(
+                    insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
+                )
+
+        self.database.retry(write)
+
+    def plan(self, wanted: Wanted, *, space: Space, max_retries: int, retry_failed: bool = False) -> int:
+        """Add a WAITING trial for each wanted cell that has none, and the successors that a crash lost.
+
+        With `retry_failed`, cells that were given up are begun again. Returns the number of trials added.
+        """
+        grid = Grid(space)
+
+        def locked() -> int:
+            with self.database.lock(f"plan {self.name}"):
+                return plan(self, wanted, grid, max_retries=max_retries, retry_failed=retry_failed)
+
+        return self.database.retry(locked)
+
+    def claim(self, worker: str, *, max_retries: int = DEFAULT_MAX_RETRIES) -> Claim | None:
+        """A WAITING trial for this worker alone, or None where there is none.
+
+        Constant cost: the ids are listed once and walked in an order of this worker's own, so that workers
+        seldom meet; where they do, the ids that are gone are dropped many at a time.
+        """
+        while True:
+            if not self._queue:
+                self._queue = self._list()
+                if not self._queue:
+                    return None
+            claim = self._try(self._queue.pop(), worker, max_retries)
+            if claim is not None:
+                claim.start_lease()
+                return claim
+            self._drop_taken()
+
+    def _list(self) -> list[int]:
+        def read() -> list[int]:
+            with self.database.read() as connection:
+                return reading.waiting_ids(connection, self.study_id)
+
+        ids = self.database.retry(read)
+        self._random.shuffle(ids)
+        return ids
+
+    def _drop_taken(self) -> None:
+        ahead = self._queue[-LOOK_AHEAD:]
+        if not ahead:
+            return
+
+        def read() -> set[int]:
+            with self.database.read() as connection:
+                return reading.still_waiting(connection, ahead)
+
+        left = self.database.retry(read)
+        self._queue[-LOOK_AHEAD:] = [trial_id for trial_id in ahead if trial_id in left]
+
+    def _try(self, trial_id: int, worker: str, max_retries: int) -> Claim | None:
+        token = uuid.uuid4().hex
+
+        def write() -> Claim | None:
+            with self.database.write() as connection:
+                # The second half: an earlier try arrived, and only its answer was lost.
+                if take(connection, trial_id, worker, token) or holder(connection, trial_id) == token:
+                    return Claim(self, trial_id, token, max_retries, connection)
+                return None
+
+        return self.database.retry(write)
+
+    def reap(self, max_retries: int) -> int:
+        """Fail the trials of workers that died, and put their cells back; call it every heartbeat or so."""
+        return self._reaper.reap(max_retries)
+
+    def counts(self) -> Counts:
+        def read() -> Counts:
+            with self.database.read() as connection:
+                return reading.counts(connection, self.study_id)
+
+        return self.database.retry(read)
+
+    def outcomes(self) -> list[Outcome]:
+        """What is known of each cell that has a trial."""
+
+        def read() -> Sequence[reading.CellTrial]:
+            with self.database.read() as connection:
+                return reading.cell_trials(connection, self.study_id)
+
+        return [
+            reading.outcome(trial) for trial in reading.newest_by_cell(self.database.retry(read)).values()
+        ]
+
+    def trials(self) -> list[StoredTrial]:
+        """Every trial, failures and retries included."""
+
+        def read() -> list[StoredTrial]:
+            with self.database.read() as connection:
+                return reading.stored_trials(connection, self.study_id)
+
+        return self.database.retry(read)
