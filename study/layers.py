@@ -1,0 +1,103 @@
+"""The `layers` command: a model's parameters layer by layer, counted without its weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from study.command import new_parser, run
+
+EXAMPLES = """  elsa layers --model bert-base
+  elsa layers --demo
+  elsa layers --model ./my-model --json layers.json"""
+
+
+@dataclass(frozen=True)
+class ParameterTable:
+    """Parameter counts of one model; `trainable[n]` is the share that freezing n layers leaves."""
+
+    model: str
+    embeddings: int
+    layers: tuple[int, ...]
+    pooler: int
+    """What runs between the last layer and the classifier."""
+    classifier: int
+    backbone: int
+    """Everything but the classifier."""
+    total: int
+    trainable: dict[int, float]
+
+
+def count_parameters(model: str, labels: int = 2) -> ParameterTable:
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    from objectives.layers import count_layers, find_layers
+    from objectives.models import PUBLISHED_CONFIGS, load_config
+
+    if model in PUBLISHED_CONFIGS:
+        kind, facts = PUBLISHED_CONFIGS[model]
+        config = AutoConfig.for_model(kind, **facts)
+    else:
+        config = load_config(model)
+    count_layers(config, model)
+    config.num_labels = labels
+    with torch.device("meta"):
+        stack = find_layers(AutoModelForSequenceClassification.from_config(config))
+    embeddings = sum(p.numel() for p in stack.embeddings.values())
+    layers = tuple(sum(p.numel() for p in layer.parameters()) for layer in stack.layers)
+    head = sum(p.numel() for p in stack.head.values())
+    classifier = sum(p.numel() for p in stack.classifier.values())
+    total = embeddings + sum(layers) + head
+    trainable = {0: 1.0, -1: (total - embeddings) / total}
+    trainable |= {n: (sum(layers[n:]) + head) / total for n in range(1, len(layers) + 1)}
+    return ParameterTable(
+        model, embeddings, layers, head - classifier, classifier, total - classifier, total, trainable
+    )
+
+
+def render(table: ParameterTable) -> str:
+    rows = [("embeddings", table.embeddings, -1)]
+    rows += [(f"layer {n}", count, n) for n, count in enumerate(table.layers, 1)]
+    rows += [("pooler", table.pooler, None), ("classifier", table.classifier, None)]
+    lines = [
+        f"{table.model}: {len(table.layers)} layers, {table.total:,} parameters",
+        "",
+        f"{'part':<12}{'parameters':>14}{'share':>9}   frozen_layers  trainable then",
+    ]
+    for name, count, frozen in rows:
+        line = f"{name:<12}{count:>14,}{count / table.total:>9.2%}"
+        if frozen is not None:
+            line += f"   {frozen:>13}  {table.trainable[frozen]:>14.2%}"
+        lines.append(line)
+    lines.append(f"{'total':<12}{table.total:>14,}{1:>9.2%}   {0:>13}  {1:>14.2%}")
+    lines.append(f"{'':<12}{table.backbone:>14,}  without the classifier")
+    return "\n".join(lines)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = new_parser(
+        "layers", "Count a model's parameters layer by layer; no weights are needed.", EXAMPLES
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--model", default="bert-base", help="hub name, short name or folder (bert-base)")
+    which.add_argument("--demo", action="store_true", help="the embedded demo model")
+    parser.add_argument("--labels", type=int, default=2, help="classes of the task (2; 1 for a regression)")
+    parser.add_argument("--json", metavar="FILE", help="write the table there as JSON")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = make_parser().parse_args(argv)
+    table = count_parameters("demo" if arguments.demo else arguments.model, arguments.labels)
+    print(render(table))
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(asdict(table), file, indent=2)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
