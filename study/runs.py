@@ -1,0 +1,304 @@
+"""A trial table sorted into groups, depths and learning rates, with every run accounted for.
+
+A group is one model, task, train size and metric. Nothing is averaged or chosen here, and no row is
+left out without being counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from objectives.contract import UsageError
+from study.chance import known_chance
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+Outliers = Literal["none", "paper"]
+SEARCH_SUFFIX = "-search"
+"""Rows of such a protocol chose a learning rate; scores come from other rows of that rate, if any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What became of the trials of one depth."""
+
+    complete: int = 0
+    failed: int = 0
+    """Trials that ended as FAIL, retried ones included."""
+    failed_cells: int = 0
+    """Cells that failed and were never completed."""
+    diverged: int = 0
+    """Runs without a finite score: complete ones, and failed ones whose reason says so."""
+    collapsed: int = 0
+    """Complete runs no better than chance at a depth whose best run is clearly above it; they count."""
+    unfinished: int = 0
+    removed: int = 0
+    """Runs the outlier filter took out of the means."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Complete runs with a finite score."""
+
+    seeds: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    selection: NDArray[np.float64]
+    """The selection scores, NaN where the table has none."""
+    kept: NDArray[np.bool_]
+    """False for runs the outlier filter removed."""
+
+    @property
+    def score(self) -> float | None:
+        return float(self.scores[self.kept].mean()) if self.kept.any() else None
+
+
+@dataclass(frozen=True)
+class RateRuns:
+    """The runs of one depth at one learning rate."""
+
+    learning_rate: float
+    runs: Sample
+    search: Sample | None
+    """Runs of a separate learning-rate search; they choose the rate and are not in the score."""
+
+    @property
+    def choosing(self) -> Sample:
+        return self.search or self.runs
+
+    @property
+    def has_selection(self) -> bool:
+        chosen = self.choosing
+        return bool(chosen.kept.any() and np.isfinite(chosen.selection[chosen.kept]).all())
+
+    def choice(self, by_selection: bool) -> float | None:
+        """The mean that this rate is chosen by."""
+        chosen = self.choosing
+        if not chosen.kept.any():
+            return None
+        values = chosen.selection if by_selection else chosen.scores
+        return float(values[chosen.kept].mean())
+
+
+@dataclass(frozen=True)
+class DepthRuns:
+    frozen_layers: int
+    rates: tuple[RateRuns, ...]
+    """In ascending order; only rates with at least one complete run."""
+    counts: Counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    model: str
+    task: str
+    train_size: int | None
+    metric: str
+    total_layers: int
+    chance: float | None
+    chance_source: str | None
+    depths: tuple[DepthRuns, ...]
+    """From nothing frozen to everything; -1 (embeddings only) comes after 0."""
+    seeds_shared: bool
+    """False where the same cell and seed has two scores: the seed does not identify the run."""
+    demo: bool
+    duplicates: int
+    rows: NDArray[np.int64]
+    """Positions in the table, for costs."""
+
+
+def freeze_order(frozen_layers: int) -> float:
+    """Less to more frozen: nothing (0), the embeddings (-1), then layers."""
+    return 0.5 if frozen_layers == -1 else float(frozen_layers)
+
+
+def tuned_layers(total_layers: int, frozen_layers: int) -> int:
+    return total_layers - max(frozen_layers, 0)
+
+
+def rounded_rate(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One value per rate however it was written: 3.0000000000000004e-05 is 3e-05."""
+    values, inverse = np.unique(rates, return_inverse=True)
+    return np.array([float(f"{value:.6g}") for value in values])[inverse]
+
+
+def groups(table: pd.DataFrame, outliers: Outliers = "none") -> list[Group]:
+    """Every group of the table, by model, task, train size and metric."""
+    columns = _Columns(table)
+    order = np.lexsort((columns.search, columns.rate, columns.depth_order, columns.group))
+    found = [_group(columns, rows, outliers) for rows in _split(order, columns.group[order])]
+    return sorted(found, key=lambda g: (g.model, g.task, g.train_size is None, g.train_size or 0, g.metric))
+
+
+class _Columns:
+    """The table's columns as arrays, with identical rows marked."""
+
+    def __init__(self, table: pd.DataFrame):
+        import pandas as pd
+
+        self.table = table
+        size = table["train_size"].astype("Float64").fillna(-1).to_numpy(dtype=float)
+        keys = pd.DataFrame({name: table[name].to_numpy() for name in ("model", "task")} | {"size": size})
+        keys["metric"] = _filled_metric(table)
+        self.keys = keys
+        self.group = keys.groupby(["model", "task", "size", "metric"], sort=False).ngroup().to_numpy()
+        self.depth = table["frozen_layers"].to_numpy(dtype=np.int64)
+        self.depth_order = np.where(self.depth == -1, 0.5, self.depth.astype(float))
+        self.rate = rounded_rate(table["learning_rate"].to_numpy(dtype=float))
+        self.seed = table["seed"].to_numpy(dtype=np.int64)
+        self.score = table["score"].to_numpy(dtype=float)
+        self.state = table["state"].to_numpy(dtype=str)
+        self.layers = table["total_layers"].to_numpy(dtype=np.int64)
+        self.search = _text(table, "protocol").str.endswith(SEARCH_SUFFIX).to_numpy()
+        self.selection = _floats(table, "selection_score")
+        self.chance = _floats(table, "chance")
+        self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
+        reason = _text(table, "reason").str.lower()
+        self.says_diverged = reason.str.contains(r"diverg|\bnan\b|\binf|not finite|non-finite").to_numpy()
+        self.identical = table.drop(columns=["source"], errors="ignore").duplicated().to_numpy()
+        self.complete = (self.state == "COMPLETE") & ~self.identical
+        self.usable = self.complete & np.isfinite(self.score)
+        self.contradicted = self._contradicted()
+
+    def _contradicted(self) -> NDArray[np.bool_]:
+        """Rows of studies in which the same cell and seed was run twice with different scores."""
+        import pandas as pd
+
+        runs = pd.DataFrame(
+            {
+                "group": self.group,
+                "depth": self.depth,
+                "rate": self.rate,
+                "seed": self.seed,
+                "score": np.round(self.score, 9),
+            }
+        )[self.usable].drop_duplicates()
+        twice = runs.duplicated(["group", "depth", "rate", "seed"], keep=False)
+        study = (_text(self.table, "source") + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
+        return np.isin(study, np.unique(study[runs.index[twice]]))
+
+
+def _group(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> Group:
+    key = columns.keys.iloc[rows[0]]
+    layers = np.unique(columns.layers[rows])
+    if len(layers) > 1:
+        raise UsageError(
+            f"{key['model']} on {key['task']} has total_layers {' and '.join(map(str, layers))}: "
+            "one model has one number of layers; name them differently"
+        )
+    recorded = columns.chance[rows]
+    recorded = recorded[np.isfinite(recorded)]
+    chance: tuple[float | None, str | None] = known_chance(key["task"], key["metric"])
+    if len(recorded):
+        chance = float(np.median(recorded)), "recorded with the trials"
+    depths = [_depth(columns, part, outliers, chance[0]) for part in _split(rows, columns.depth_order[rows])]
+    return Group(
+        model=key["model"],
+        task=key["task"],
+        train_size=None if key["size"] < 0 else int(key["size"]),
+        metric=key["metric"],
+        total_layers=int(layers[0]),
+        chance=chance[0],
+        chance_source=chance[1],
+        depths=tuple(depths),
+        seeds_shared=not columns.contradicted[rows].any(),
+        demo=bool(columns.demo[rows].any()),
+        duplicates=int(columns.identical[rows].sum()),
+        rows=rows,
+    )
+
+
+def _depth(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers, chance: float | None) -> DepthRuns:
+    usable = rows[columns.usable[rows]]
+    rates = tuple(_rate(columns, part, outliers) for part in _split(usable, columns.rate[usable]))
+    new = rows[~columns.identical[rows]]
+    failed = new[columns.state[new] == "FAIL"]
+    finished = columns.complete[new]
+    done = set(zip(columns.rate[new[finished]], columns.seed[new[finished]], strict=True))
+    lost = {cell for cell in zip(columns.rate[failed], columns.seed[failed], strict=True) if cell not in done}
+    nonfinite = int(finished.sum()) - len(usable)
+    samples = [sample for rate in rates for sample in (rate.runs, rate.search) if sample is not None]
+    counts = Counts(
+        complete=int(finished.sum()),
+        failed=len(failed),
+        failed_cells=len(lost),
+        diverged=nonfinite + int(columns.says_diverged[failed].sum()),
+        collapsed=_collapsed(columns.score[usable], chance),
+        unfinished=len(new) - int(finished.sum()) - len(failed),
+        removed=sum(int((~sample.kept).sum()) for sample in samples),
+    )
+    return DepthRuns(int(columns.depth[rows[0]]), rates, counts)
+
+
+def _rate(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> RateRuns:
+    searching = columns.search[rows]
+    samples = [_sample(columns, part, outliers) for part in (rows[~searching], rows[searching]) if len(part)]
+    return RateRuns(float(columns.rate[rows[0]]), samples[0], samples[1] if len(samples) > 1 else None)
+
+
+def _sample(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> Sample:
+    scores = columns.score[rows]
+    kept = np.ones(len(rows), dtype=bool) if outliers == "none" else paper_keeps(scores)
+    return Sample(columns.seed[rows], scores, columns.selection[rows], kept)
+
+
+def paper_keeps(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """The authors' filter: zeros go, and runs at or below 0.9 of the best run of the cell.
+
+    Where the best run is below zero, 0.9 of it would be above it: then only zeros go.
+    """
+    kept = scores != 0
+    best = scores.max()
+    return kept & (scores > 0.9 * best) if best > 0 else kept
+
+
+def _collapsed(scores: NDArray[np.float64], chance: float | None) -> int:
+    if chance is None or not len(scores) or 0.9 * scores.max() <= chance:
+        return 0
+    return int((scores <= chance + 1e-6).sum())
+
+
+def _split(rows: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[np.int64]]:
+    """Runs of equal values, in order."""
+    if not len(rows):
+        return []
+    return np.split(rows, np.flatnonzero(values[1:] != values[:-1]) + 1)
+
+
+def _filled_metric(table: pd.DataFrame) -> NDArray[Any]:
+    """A trial that failed before it measured anything belongs to its task's metric."""
+    metric = table["metric"].to_numpy(dtype=object)
+    empty = metric == ""
+    if empty.any():
+        named = table[~empty].drop_duplicates(["model", "task"]).set_index(["model", "task"])["metric"]
+        for i in np.flatnonzero(empty):
+            metric[i] = named.get((table["model"].iloc[i], table["task"].iloc[i]), "")
+    return metric
+
+
+def _text(table: pd.DataFrame, name: str) -> pd.Series[str]:
+    import pandas as pd
+
+    if name not in table.columns:
+        return pd.Series("", index=table.index)
+    return table[name].fillna("").astype(str)
+
+
+def _floats(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    import pandas as pd
+
+    if name not in table.columns:
+        return np.full(len(table), np.nan)
+    return pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
+
+
+def total(counts: Sequence[Counts]) -> Counts:
+    return sum(counts, start=Counts())
