@@ -23,11 +23,14 @@ DRIVERS: dict[str, tuple[Kind, str, str, str]] = {
 }
 """Scheme -> kind, SQLAlchemy driver, the module it needs, the extra that brings it."""
 
-NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb2 smb3 smbfs afs lustre gpfs ceph glusterfs beegfs panfs wekafs orangefs pvfs2 "
-    "ocfs2 gfs2 9p drvfs ncpfs coda fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.juicefs fuse.rclone "
-    "fuse.gcsfuse fuse.blobfuse fuse.blobfuse2 fuse.goofys fuse.davfs".split()
-)
+# fmt: off
+NETWORK_FILE_SYSTEMS = frozenset({
+    "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "9p", "drvfs", "ncpfs", "coda",
+    "lustre", "gpfs", "ceph", "glusterfs", "beegfs", "panfs", "wekafs", "orangefs", "pvfs2", "ocfs2", "gfs2",
+    "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.juicefs", "fuse.rclone",
+    "fuse.gcsfuse", "fuse.blobfuse", "fuse.blobfuse2", "fuse.goofys", "fuse.davfs",
+})
+# fmt: on
 
 
 @dataclass(frozen=True)

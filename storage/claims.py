@@ -1,4 +1,4 @@
-"""A trial in the hands of one worker: report, finish, fail or release it, and nothing after the lease is lost."""
+"""A trial in the hands of one worker: it may report, finish, fail or release it until it loses its lease."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Claim:
                 raise
 
     def finish(self, record: TrialRecord) -> bool:
-        """The whole record and COMPLETE, at once or not at all. False: the lease was lost, nothing is written."""
+        """The whole record and COMPLETE, at once. False: the lease was lost, and nothing is written."""
         for index, point in enumerate(record.curve):
             if record.metric in point.metrics:
                 self._curve[index] = point.metrics[record.metric]
@@ -112,6 +112,10 @@ class Claim:
         done = self.study.database.retry(self._release)
         self._over(lost=not done)
         return done
+
+    def abandon(self) -> None:
+        """Stop the heartbeat and write nothing: for a claim that is lost already."""
+        self._over(lost=True)
 
     def _over(self, lost: bool) -> None:
         self._lease.stop()

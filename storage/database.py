@@ -63,8 +63,8 @@ class Database:
     ) -> Database:
         """`create` makes Optuna's tables where there are none.
 
-        `outage_seconds` is how long operations wait for a database that went away, `patience_seconds` how long
-        opening does (workers that start during a restart; people want to know at once).
+        `outage_seconds` is how long operations wait for a database that went away; `patience_seconds`
+        how long opening does (a worker may start during a restart; people want to know at once).
         """
         if not 0 < 2 * heartbeat_seconds <= grace_seconds:
             raise UsageError(

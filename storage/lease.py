@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 class Lease(threading.Thread):
-    """Calls `beat` every `interval_seconds` until it answers False (the trial is somebody else's) or is stopped.
+    """Calls `beat` every `interval_seconds` until stopped, or until it answers False: the lease is lost.
 
     Optuna's own thread dies at the first error, and its live trial is then run twice.
     """

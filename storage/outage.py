@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -58,37 +57,42 @@ class Patience:
         self.seconds = seconds
         self.last_outage = float("-inf")
         """Monotonic time of the newest error that was sat out or given up on."""
-        self._hurry = threading.Event()
 
     def hurry(self, allowed_seconds: float = 0.5) -> None:
-        """The process is being stopped: whoever waits gives up, and nobody waits long any more."""
+        """The process is being stopped: whoever waits gives up, and nobody waits long any more.
+
+        Plain assignment, because signal handlers call it: an event could be locked at that moment.
+        """
         self.seconds = min(self.seconds, allowed_seconds)
-        self._hurry.set()
 
     def retry(self, operation: Callable[[], T], *, seconds: float | None = None) -> T:
         """`operation`, repeated with back-off while the database is away.
 
         It must be safe to repeat after a commit whose answer was lost.
         """
-        allowed = self.seconds if seconds is None else min(seconds, self.seconds)
-        deadline = time.monotonic() + allowed
+        began = time.monotonic()
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 return operation()
-            except Exception as error:
-                if isinstance(error, sqlalchemy.exc.SQLAlchemyError) and not is_passing(error):
-                    raise StorageError(f"{self.name}: {one_line(error)}") from error
-                if not is_passing(error):
-                    raise
-                self.last_outage = time.monotonic()
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    raise StorageError(f"{self.name}: {one_line(error)}") from error
+            except sqlalchemy.exc.SQLAlchemyError as error:
+                if is_passing(error):
+                    self.last_outage = time.monotonic()
                 # Jitter, so that a hundred workers do not return in the same instant.
-                wait = min(left, pause * random.uniform(0.5, 1.0))
-                if self._hurry.is_set():
-                    time.sleep(min(wait, 0.05))
-                elif self._hurry.wait(wait):
-                    deadline = min(deadline, time.monotonic() + self.seconds)
+                waited = is_passing(error) and self._wait(began, seconds, pause * random.uniform(0.5, 1.0))
+                if not waited:
+                    raise StorageError(f"{self.name}: {one_line(error)}") from error
                 pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+
+    def _wait(self, began: float, seconds: float | None, pause: float) -> bool:
+        """False when the time is up, which `hurry` may make sooner than it was."""
+        until = time.monotonic() + pause
+        while True:
+            now = time.monotonic()
+            allowed = self.seconds if seconds is None else min(seconds, self.seconds)
+            left = began + allowed - now
+            if left <= 0:
+                return False
+            if now >= until:
+                return True
+            time.sleep(min(left, until - now, 0.1))

@@ -17,8 +17,11 @@ Wanted = Callable[[list[Outcome]], Sequence[Cell]]
 
 
 def plan(study: StoredStudy, wanted: Wanted, grid: Grid, *, max_retries: int, retry_failed: bool) -> int:
-    """How many trials were added. The caller holds the study's planning lock, and still nothing depends on it:
-    if anybody adds a trial between reading and writing, it all begins again."""
+    """How many trials were added.
+
+    The caller holds the study's planning lock, and still nothing depends on it: if anybody adds a trial
+    between reading and writing, it all begins again.
+    """
     while True:
         added = _plan_once(study, wanted, grid, max_retries=max_retries, retry_failed=retry_failed)
         if added is not None:

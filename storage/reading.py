@@ -152,14 +152,12 @@ def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:
 
 
 def newest_by_cell(trials: Iterable[CellTrial]) -> dict[Cell, CellTrial]:
-    """The trial that speaks for its cell: a complete one before a live one before a failure, then the newest."""
+    """The trial that speaks for its cell: complete before live before failed, of failures the newest."""
     rank = {"COMPLETE": 3, "RUNNING": 2, "WAITING": 1, "FAIL": 0}
     found: dict[Cell, CellTrial] = {}
     for trial in trials:
         other = found.get(trial.cell)
-        if other is None or rank[trial.state] > rank[other.state]:
-            found[trial.cell] = trial
-        elif trial.state == other.state == "FAIL":
+        if other is None or rank[trial.state] > rank[other.state] or trial.state == other.state == "FAIL":
             found[trial.cell] = trial
     return found
 

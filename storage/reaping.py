@@ -26,8 +26,8 @@ class Sighting:
 
 
 class Reaper:
-    """A trial is dead when its heartbeat is older than the grace period by the database's clock, and this reaper
-    has itself watched it stand still for a heartbeat interval without losing the database.
+    """A trial is dead when its heartbeat is older than the grace period by the database's clock, and this
+    reaper has itself watched it stand still for a heartbeat interval without losing the database.
 
     The second half matters after an outage: every heartbeat is old then, and every worker alive.
     """

@@ -1,4 +1,4 @@
-"""Optuna's tables, and nothing else: makes them once, and refuses a database that others have set up amiss."""
+"""Optuna's tables, and nothing else: makes them once, and refuses a database that was set up amiss."""
 
 from __future__ import annotations
 
