@@ -173,6 +173,29 @@ class FineTuning:
             versions=machine.versions(),
         )
 
+    def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
+        """Seconds of one training step and of one evaluation of this cell here, after one to warm up."""
+        self.pretrained.reset(cell.seed)
+        self.stack.freeze(cell.frozen_layers)
+        self._load_prefix(0)
+        train = self._splits["train"]
+        rows = self._rows(cell.train_size)
+        with self._prepared(cell) as (model, optimizer, _):
+            model.train()
+            for step, batch in enumerate(self._epochs(cell.seed, rows, train.encoded, steps + 1)):
+                if step == 1:
+                    started = time.perf_counter()
+                self.accelerator.backward(self._loss(model, train, batch))
+                optimizer.step()
+                optimizer.zero_grad()
+            self._mean_loss(torch.zeros((), device=self.device), 1, 0)
+            step_seconds = (time.perf_counter() - started) / steps
+            started = time.perf_counter()
+            self._evaluate(model)
+            evaluation_seconds = time.perf_counter() - started
+        self.accelerator.free_memory()
+        return step_seconds, evaluation_seconds
+
     def _scored(self, curve: list[CurvePoint]) -> CurvePoint:
         if self.recipe.score == "last":
             return curve[-1]

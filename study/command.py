@@ -118,3 +118,8 @@ def duration(seconds: float) -> str:
     if seconds < 86400:
         return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
     return f"{seconds // 86400}d{seconds % 86400 // 3600:02d}h"
+
+
+def note(message: str) -> None:
+    """Something a person should know, on stderr, beside whatever is displayed."""
+    print(f"elsa: {message}", file=sys.stderr, flush=True)

@@ -41,6 +41,8 @@ class Job:
     study: StoredStudy
     spec: StudySpec
     make_objective: Callable[[], Objective]
+    cells: frozenset[Cell] | None = None
+    """Where only these cells can be answered (a recorded table)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +182,7 @@ class _Run:
             return False
         counts = job.study.counts()
         if self._planned.get(job.study.study_id) != counts:
-            added = plan_study(job.study, job.spec, max_retries=self.max_retries)
+            added = plan_study(job.study, job.spec, max_retries=self.max_retries, cells=job.cells)
             if added:
                 self._emit("planned", job, trials=added)
                 return True

@@ -1,0 +1,115 @@
+"""The arguments of `launch`, and nothing else, so that its help answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+
+from objectives.contract import UsageError
+from study.command import Parser, add_storage, new_parser
+
+EXAMPLES = """  elsa launch --demo --task mrpc
+  elsa launch --task mrpc --model roberta-base --seeds 5
+  elsa launch --task sst2 --model ./my-model --data ./my-data --frozen-layers 0,6-12 --dry-run
+  elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
+  elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4"""
+
+DEFAULT_CACHE = "~/.cache/elsa"
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def size_in_bytes(text: str) -> int:
+    """`500M`, `20G`, `0`."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
+    if not match:
+        raise UsageError(f"--cache-budget {text!r}: a number of bytes such as 500M or 20G")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def make_parser() -> Parser:
+    parser = new_parser(
+        "launch",
+        "Plan a study of freeze depths, fine-tune every cell, and end with operating points and a report.\n"
+        "Run it again to resume; run it elsewhere on the same storage to join.",
+        EXAMPLES,
+    )
+    what = parser.add_argument_group("what is studied")
+    what.add_argument("--task", help="a GLUE task, a list of them, or all")
+    what.add_argument(
+        "--model", action="append", help="hub name, folder, or bert-base, roberta-large, ... (bert-base)"
+    )
+    what.add_argument(
+        "--data", metavar="FOLDER", help="train and validation files (default: GLUE from the hub)"
+    )
+    what.add_argument("--demo", action="store_true", help="the embedded tiny model and language, no network")
+    what.add_argument("--study", metavar="NAME", help="the study's name (default: task-model-protocol)")
+    add_storage(what)  # type: ignore[arg-type]
+    what.add_argument("--out", metavar="DIR", default="report", help="where the report goes (report)")
+
+    grid = parser.add_argument_group("the grid (lists and ranges: 0,6-12)")
+    grid.add_argument(
+        "--protocol", default="grid", help="grid, paper, low-resource or adaptive (grid)", metavar="NAME"
+    )
+    grid.add_argument("--frozen-layers", metavar="LIST", help="-1 embeddings only, 0 none, n ... (0,L/2-L)")
+    grid.add_argument("--learning-rates", metavar="LIST", help="(1e-5-5e-5)")
+    grid.add_argument("--seeds", metavar="N|LIST", help="N is the seeds 1 to N")
+    grid.add_argument("--train-sizes", metavar="LIST", help="low-resource: numbers of training examples")
+    grid.add_argument("--threshold", type=float, default=0.9, help="adaptive: share of full quality (0.9)")
+    grid.add_argument(
+        "--confidence", type=float, default=0.9, help="adaptive: stop at this probability (0.9)"
+    )
+    grid.add_argument("--budget", metavar="N", help="adaptive: most cells (60) or full-model units (40units)")
+
+    recipe = parser.add_argument_group("how a trial trains")
+    recipe.add_argument("--epochs", type=float)
+    recipe.add_argument("--batch-size", type=int, help="examples per step over all processes")
+    recipe.add_argument("--max-length", type=int, help="tokens")
+    recipe.add_argument("--optimizer", choices=("adam", "adamw"))
+    recipe.add_argument("--weight-decay", type=float)
+    recipe.add_argument("--warmup", type=float, metavar="EPOCHS", help="epochs of linear warm-up")
+    recipe.add_argument("--max-grad-norm", type=float, help="gradients are clipped to this norm")
+    recipe.add_argument("--evaluations-per-epoch", type=int)
+    recipe.add_argument("--score", choices=("last", "best"), help="which evaluation is the trial's score")
+    recipe.add_argument("--mixed-precision", choices=("no", "bf16", "fp16"))
+    recipe.add_argument(
+        "--prefix", choices=("cached", "live"), help="run frozen layers once, or in every step"
+    )
+    recipe.add_argument(
+        "--no-group-by-length", action="store_true", help="draw batches without regard to length"
+    )
+    recipe.add_argument(
+        "--selection-split", type=float, metavar="SHARE", help="train share to select rates on"
+    )
+
+    running = parser.add_argument_group("running it")
+    running.add_argument("--dry-run", action="store_true", help="print cells, steps and time; write nothing")
+    running.add_argument("--workers", type=int, metavar="K", help="worker processes (one per GPU, else 1)")
+    running.add_argument("--workers-per-gpu", type=int, default=1, metavar="W", help="pack small trials (1)")
+    running.add_argument(
+        "--processes-per-trial", type=int, default=1, metavar="P", help="processes that train one trial (1)"
+    )
+    running.add_argument("--join-only", action="store_true", help="run what waits; never plan")
+    running.add_argument("--max-retries", type=int, default=2, help="of a trial that failed or was lost (2)")
+    running.add_argument("--retry-failed", action="store_true", help="begin again the cells given up earlier")
+    running.add_argument("--heartbeat", type=float, default=15.0, metavar="SECONDS", help="(15)")
+    running.add_argument(
+        "--grace", type=float, default=60.0, metavar="SECONDS", help="silence of the lost (60)"
+    )
+    running.add_argument(
+        "--cache-dir",
+        default=os.environ.get("ELSA_CACHE", DEFAULT_CACHE),
+        help=f"tokens and prefix states ($ELSA_CACHE, else {DEFAULT_CACHE})",
+    )
+    running.add_argument(
+        "--cache-budget", type=size_in_bytes, metavar="SIZE", help="(a quarter of the free disk)"
+    )
+    running.add_argument("--worker-name", help=argparse.SUPPRESS)
+
+    recorded = parser.add_argument_group("answering from a trial table instead of training")
+    recorded.add_argument(
+        "--recorded", metavar="TABLE.csv", help="answer its cells, for tests and simulation"
+    )
+    recorded.add_argument("--recorded-delay", type=float, default=0.0, metavar="SECONDS", help="per cell (0)")
+    recorded.add_argument("--recorded-failure-rate", type=float, default=0.0, metavar="P", help="(0)")
+    return parser

@@ -1,0 +1,196 @@
+"""The `launch` command: plans the studies that are asked for, runs their cells, ends with the answer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from objectives.contract import SpecMismatch, UsageError
+from study import command
+from study.arguments import make_parser
+from study.spec import StudySpec
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from study.request import StudyRequest
+    from study.worker import Job
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = make_parser().parse_args(argv)
+    _check(arguments)
+    from study import request
+
+    requests = request.resolve(arguments)
+    if arguments.dry_run:
+        from study.estimate import dry_run
+
+        print(dry_run(requests, arguments))
+        return 0
+    from storage.database import Database
+
+    database = Database.open(
+        command.storage_url(arguments.storage),
+        create=not arguments.join_only,
+        heartbeat_seconds=arguments.heartbeat,
+        grace_seconds=arguments.grace,
+    )
+    try:
+        jobs = join(database, requests, arguments)
+        return _run(arguments, database, jobs)
+    finally:
+        database.close()
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    least = {"workers": 0, "workers_per_gpu": 1, "processes_per_trial": 1, "max_retries": 0}
+    for name, lowest in least.items():
+        value = getattr(arguments, name)
+        if value is not None and value < lowest:
+            raise UsageError(f"--{name.replace('_', '-')} {value}: at least {lowest}")
+    if not 0 <= arguments.recorded_failure_rate < 1:
+        raise UsageError(f"--recorded-failure-rate {arguments.recorded_failure_rate}: a share below 1")
+
+
+def join(database: Database, requests: Sequence[StudyRequest], arguments: argparse.Namespace) -> list[Job]:
+    """Create or join each study and plan its cells; all specs are compared before the first write."""
+    from study.planning import plan_study
+    from study.worker import Job
+
+    existing = set(database.study_names())
+    for request in requests:
+        if request.name in existing:
+            _compare(request, StudySpec.from_json(_stored_spec(database, request.name)), database)
+    jobs = []
+    for request in requests:
+        if arguments.join_only:
+            study = database.study(request.name)
+        else:
+            study = database.create_study(request.name, _attributes(request.spec))
+            # Whoever created it in the meantime may have done so from another spec.
+            _compare(request, StudySpec.from_json(study.attributes()["spec"]), database)
+            plan_study(
+                study,
+                request.spec,
+                max_retries=arguments.max_retries,
+                retry_failed=arguments.retry_failed,
+                cells=request.cells,
+            )
+        jobs.append(
+            Job(study=study, spec=request.spec, make_objective=request.make_objective, cells=request.cells)
+        )
+    return jobs
+
+
+def _attributes(spec: StudySpec) -> dict[str, str | bool | int]:
+    """What a study carries: the whole spec, and for people the part that a dashboard shows best."""
+    shown: dict[str, str | bool | int] = {
+        "spec": spec.to_json(),
+        "fingerprint": spec.fingerprint(),
+        "task": spec.task,
+        "model": spec.model,
+        "metric": spec.metric,
+        "protocol": spec.protocol,
+        "total_layers": spec.total_layers,
+    }
+    return shown | ({"demo": True} if spec.demo else {}) | ({"recorded": True} if spec.recorded else {})
+
+
+def _stored_spec(database: Database, name: str) -> str:
+    attributes = database.study(name).attributes()
+    if "spec" not in attributes:
+        raise SpecMismatch(
+            f"{name} in {database.display_url} is no study of this software: choose another --study"
+        )
+    return attributes["spec"]
+
+
+def _compare(request: StudyRequest, stored: StudySpec, database: Database) -> None:
+    differences = stored.differences(request.spec)
+    if differences:
+        raise SpecMismatch(
+            f"{request.name} in {database.display_url} was made from another spec: {'; '.join(differences)} "
+            "(there -> here). Repeat its settings, or choose another --study"
+        )
+
+
+def _run(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job]) -> int:
+    counts = [job.study.counts() for job in jobs]
+    waiting = sum(found.open for found in counts)
+    total = waiting + sum(found.complete + found.failed for found in counts)
+    names = ", ".join(job.study.name for job in jobs)
+    for line in _introduction(jobs):
+        print(line)
+    if arguments.workers == 0:
+        print(f"planned: {names} in {database.display_url}, {waiting} cells wait; start workers to run them")
+        return 0
+    if waiting == 0:
+        print(f"nothing is missing: all cells of {names} are in {database.display_url}")
+    else:
+        print(f"{names} in {database.display_url}: {waiting} of {total} cells to run")
+        code = _work(arguments, jobs)
+        if code:
+            return code
+    return finish(arguments, database, jobs)
+
+
+def _introduction(jobs: Sequence[Job]) -> list[str]:
+    lines = []
+    if any(job.spec.demo for job in jobs):
+        lines.append("DEMO: a tiny model and a made-up language; the numbers say nothing about real tasks")
+    if any(job.spec.recorded for job in jobs):
+        lines.append("RECORDED: cells are answered from a trial table; nothing is trained")
+    return lines
+
+
+def _work(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
+    from study.estimate import Pace
+    from study.progress import ProgressLine
+    from study.worker import run_worker
+
+    worker = arguments.worker_name or f"{socket.gethostname()}-{os.getpid()}"
+    pace = {job.study.name: Pace.of(job.study, job.spec) for job in jobs}
+    summary = run_worker(
+        jobs,
+        worker=worker,
+        on_event=ProgressLine(jobs, pace),
+        max_retries=arguments.max_retries,
+        join_only=arguments.join_only,
+    )
+    if summary.signum is not None:
+        command.note("stopped; run the same command again to go on where it left")
+    return summary.exit_code
+
+
+def finish(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job]) -> int:
+    """The answer on screen, the report on disk, and an exit code that tells of cells without a result."""
+    from study import operating_points, protocols, report, trial_table
+
+    for job in jobs:
+        print(f"{job.study.name}: {protocols.explain(job.spec, job.study.outcomes())}")
+    names = [job.study.name for job in jobs]
+    try:
+        table = trial_table.load(names, command.storage_url(arguments.storage))
+    except UsageError as error:
+        command.note(str(error))
+        return 1
+    analysis = operating_points.analyse(table)
+    print(f"\n{operating_points.render(analysis)}\n")
+    folder = Path(arguments.out) / (names[0] if len(names) == 1 else "")
+    for path in report.write(table, analysis, folder):
+        print(f"report: {path}")
+    failed = sum(job.study.counts().failed for job in jobs)
+    if failed:
+        command.note(
+            f"{failed} cells ended without a result; see `elsa status`, or run again with --retry-failed"
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    command.run(main)
