@@ -17,6 +17,7 @@ from study.spec import StudySpec
 if TYPE_CHECKING:
     from objectives.data import TaskData
     from objectives.models import ModelIdentity
+    from objectives.recorded import RecordedPair
 
 RECIPE_FLAGS = tuple(
     field.name for field in fields(Recipe) if field.name not in ("group_by_length", "accuracy")
@@ -219,39 +220,31 @@ def _search(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _recorded(arguments: argparse.Namespace) -> list[StudyRequest]:
     """One study for each model and task of the table, with the cells that the table can answer."""
-    from objectives.recorded import RecordedTable
+    from objectives.recorded import read_table
 
-    table = RecordedTable.read(Path(arguments.recorded))
-    tasks = None if arguments.task in (None, "all") else [task.name for task in _tasks(arguments.task)]
-    models = _models(arguments.model, "") if arguments.model else None
-    pairs = [
-        (task, model)
-        for task, model in table.pairs()
-        if (tasks is None or task in tasks) and (models is None or model in models)
-    ]
+    pairs = read_table(arguments.recorded)
+    if arguments.task not in (None, "all"):
+        tasks = {task.name for task in _tasks(arguments.task)}
+        pairs = [pair for pair in pairs if pair.task in tasks]
+    if arguments.model:
+        models = set(_models(arguments.model, ""))
+        pairs = [pair for pair in pairs if pair.model in models]
     if not pairs:
         raise UsageError(f"{arguments.recorded} holds no trial of that --task and --model")
-    return [_recorded_request(arguments, table, task, model) for task, model in pairs]
+    return [_recorded_request(arguments, pair) for pair in pairs]
 
 
-def _recorded_request(arguments: argparse.Namespace, table: Any, task: str, model: str) -> StudyRequest:
-    recorded = table.select(task, model)
-    cells: list[Cell] = sorted(recorded.cells)
-    base = Defaults(
-        frozen_layers=tuple(sorted({cell.frozen_layers for cell in cells})),
-        learning_rates=tuple(sorted({cell.learning_rate for cell in cells})),
-        seeds=tuple(sorted({cell.seed for cell in cells})),
-    )
-    sizes = tuple(sorted({cell.train_size for cell in cells}, key=lambda size: (size is not None, size or 0)))
+def _recorded_request(arguments: argparse.Namespace, pair: RecordedPair) -> StudyRequest:
+    base = Defaults(frozen_layers=pair.frozen_layers, learning_rates=pair.learning_rates, seeds=pair.seeds)
     spec = StudySpec(
-        task=task,
-        metric=recorded.metric,
-        model=model,
-        model_fingerprint=f"recorded:{model}",
+        task=pair.task,
+        metric=pair.metric,
+        model=pair.model,
+        model_fingerprint=f"recorded {pair.model}",
         data=str(arguments.recorded),
-        data_fingerprint=table.fingerprint,
-        total_layers=recorded.total_layers,
-        train_sizes=sizes,
+        data_fingerprint=pair.fingerprint(),
+        total_layers=pair.total_layers,
+        train_sizes=pair.train_sizes,
         recipe=Recipe(),
         recorded=True,
         **_grid(arguments, base, {}),
@@ -259,9 +252,14 @@ def _recorded_request(arguments: argparse.Namespace, table: Any, task: str, mode
     )
 
     def make_objective() -> Objective:
-        return recorded.objective(
-            delay_seconds=arguments.recorded_delay, failure_rate=arguments.recorded_failure_rate
+        from objectives.recorded import RecordedObjective
+
+        return RecordedObjective(
+            pair=pair,
+            delay_seconds=arguments.recorded_delay,
+            failure_rate=arguments.recorded_failure_rate,
+            protocol=arguments.protocol,
         )
 
-    name = _study_name(arguments, task, model, arguments.protocol)
-    return StudyRequest(name, spec, make_objective, None, frozenset(cells))
+    name = _study_name(arguments, pair.task, pair.model, arguments.protocol)
+    return StudyRequest(name, spec, make_objective, None, frozenset(pair.cells))
