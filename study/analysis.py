@@ -93,7 +93,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
     """The operating-points contract, with further keys beside the contract's own."""
     return {
         "points": [_point_json(point) for point in analysis.points],
-        "models": [asdict(model) | {"excluded": list(model.excluded)} for model in analysis.models],
+        "models": [_model_json(model) for model in analysis.models],
         "curves": [_curve_json(curve) for curve in analysis.curves],
         "settings": {
             "select": analysis.select,
@@ -112,6 +112,11 @@ def _point_json(point: OperatingPoint) -> dict[str, Any]:
     data["probability"] = {str(depth): p for depth, p in point.probability.items()}
     data["note"] = "; ".join(data.pop("notes")) or None
     return data
+
+
+def _model_json(model: ModelPoint) -> dict[str, Any]:
+    probability = {str(tuned): p for tuned, p in model.probability.items()}
+    return asdict(model) | {"probability": probability}
 
 
 def _curve_json(curve: Curve) -> dict[str, Any]:

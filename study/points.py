@@ -13,6 +13,7 @@ import numpy as np
 
 from study.chance import task_key
 from study.quality import Curve, DepthScore, Draws
+from study.runs import tuned_layers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,6 +77,8 @@ class ModelPoint:
     threshold: float
     total_layers: int
     tuned_layers: int | None
+    probability: dict[int, float]
+    """Of each number of tuned layers, from the tasks' own probabilities; empty where a task has none."""
     limiting_task: str | None
     limiting_tasks: tuple[str, ...]
     """All tasks with that need; `limiting_task` is the one with the least quality to spare."""
@@ -225,8 +228,24 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         threshold=points[0].threshold,
         total_layers=points[0].total_layers,
         tuned_layers=largest,
+        probability=_largest_need(needs),
         limiting_task=limiting[0].task if limiting else None,
         limiting_tasks=tuple(dict.fromkeys(p.task for p in limiting)),
         excluded=excluded,
         left_out=left_out,
     )
+
+
+def _largest_need(points: Sequence[OperatingPoint]) -> dict[int, float]:
+    """The distribution of the largest need: tasks are different data, so their draws are independent."""
+    if not points or any(not p.probability or p.probability_undefined for p in points):
+        return {}
+    needs = range(points[0].total_layers + 1)
+    at_most = np.ones(len(needs))
+    for p in points:
+        shares = np.zeros(len(needs))
+        for frozen, share in p.probability.items():
+            shares[tuned_layers(p.total_layers, frozen)] += share
+        at_most *= np.minimum(shares.cumsum(), 1.0)
+    probability = np.diff(at_most, prepend=0.0)
+    return {need: float(p) for need, p in zip(needs, probability, strict=True) if p > 1e-12}

@@ -5,6 +5,7 @@ Pure functions from runs to scores; where a ratio is undefined it is None and a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -27,9 +28,9 @@ class RateScore:
     """One square of the depth x rate heat map."""
 
     learning_rate: float
-    score: float | None
-    """Mean of the runs kept; None where the filter removed them all."""
-    choice: float | None
+    score: float
+    """Mean of the runs that the outlier filter kept."""
+    choice: float
     """Mean that the rate was chosen by: selection score, learning-rate search, or the score itself."""
     runs: int
     removed: int
@@ -143,17 +144,15 @@ def measure(
 
 def _choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRuns | None], bool]:
     """The runs that stand for each depth, and whether selection scores chose them."""
-    rates = [rate for depth in group.depths for rate in depth.rates if rate.choosing.kept.any()]
+    rates = [rate for depth in group.depths for rate in depth.rates]
     by_selection = bool(rates) and all(rate.has_selection for rate in rates)
     if not by_selection and any(rate.has_selection for rate in rates):
         notes.append("selection scores are incomplete: learning rates were chosen by the score instead")
     full = group.depths[0] if group.depths[0].frozen_layers == 0 else None
-    if select == "full-model" and full is not None and _best(full.rates, by_selection):
+    if select == "full-model" and full is not None and full.rates:
         candidates = _shared_rates(group)
-        best = _best([r for r in full.rates if r.learning_rate in candidates], by_selection)
+        best = _best([rate for rate in full.rates if rate.learning_rate in candidates], by_selection)
         overall = _best(full.rates, by_selection)
-        assert best is not None
-        assert overall is not None
         if best.learning_rate != overall.learning_rate:
             notes.append(
                 f"the full model's best rate, {overall.learning_rate:g}, was not run at other depths: "
@@ -162,7 +161,7 @@ def _choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRu
         return [_at_rate(depth, best.learning_rate, notes) for depth in group.depths], by_selection
     if select == "full-model":
         notes.append("no full model to take the learning rate from: each depth is shown at its own best rate")
-    return [_best(depth.rates, by_selection) for depth in group.depths], by_selection
+    return [_best(d.rates, by_selection) if d.rates else None for d in group.depths], by_selection
 
 
 def _shared_rates(group: Group) -> set[float]:
@@ -174,30 +173,28 @@ def _shared_rates(group: Group) -> set[float]:
     coverage = {
         rate.learning_rate: sum(rate.learning_rate in {r.learning_rate for r in d.rates} for d in others)
         for rate in full.rates
-        if rate.runs.kept.any()
     }
     most = max(coverage.values())
     return {rate for rate, depths in coverage.items() if 2 * depths >= most}
 
 
-def _best(rates: tuple[RateRuns, ...] | list[RateRuns], by_selection: bool) -> RateRuns | None:
+def _best(rates: Sequence[RateRuns], by_selection: bool) -> RateRuns:
     """The rate with the best mean, the lower of two equal ones."""
-    measured = [rate for rate in rates if rate.runs.kept.any() and rate.choice(by_selection) is not None]
-    return max(measured, key=lambda rate: rate.choice(by_selection) or 0.0) if measured else None
+    return max(rates, key=lambda rate: rate.choice(by_selection))
 
 
 def _at_rate(depth: DepthRuns, learning_rate: float, notes: list[str]) -> RateRuns | None:
     found = next((r for r in depth.rates if r.learning_rate == learning_rate), None)
     if found is None and depth.rates:
         notes.append(f"frozen {depth.frozen_layers} was not run at the full model's rate {learning_rate:g}")
-    return found if found is not None and found.runs.kept.any() else None
+    return found
 
 
 def _undefined(group: Group, full: RateRuns | None, full_score: float | None) -> str | None:
     if group.depths[0].frozen_layers != 0:
         return "the full model (frozen_layers 0) is not in the table"
     if full is None or full_score is None:
-        return "the full model (frozen_layers 0) has no complete run that counts"
+        return "the full model (frozen_layers 0) has no complete run"
     if full_score <= 0:
         return f"the full model scores {full_score:.4g}: a ratio to it means nothing"
     return None
@@ -254,7 +251,7 @@ def _tried(group: Group, chosen: list[RateRuns | None], select: Select) -> list[
     if select == "full-model" and group.depths[0].frozen_layers == 0 and tried[0]:
         shared = _shared_rates(group)
         tried = [[rate for rate in depth if rate.learning_rate in shared] for depth in tried]
-    return [[rate for rate in depth if rate.runs.kept.any()] for depth in tried]
+    return tried
 
 
 def _runs(sample: Sample, by_selection: bool) -> Runs:
@@ -357,7 +354,6 @@ def _count_notes(group: Group) -> list[str]:
     if group.duplicates:
         notes.append(f"{group.duplicates} rows identical to another were counted once")
     for depth in group.depths:
-        if not any(rate.runs.kept.any() for rate in depth.rates):
-            why = "all runs removed by the outlier filter" if depth.rates else "no complete run"
-            notes.append(f"frozen {depth.frozen_layers} is unknown: {why}")
+        if not depth.rates:
+            notes.append(f"frozen {depth.frozen_layers} is unknown: no complete run")
     return notes

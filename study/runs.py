@@ -14,6 +14,7 @@ import numpy as np
 
 from objectives.contract import UsageError
 from study.chance import known_chance
+from study.trial_table import ORIGIN
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,11 +55,11 @@ class Sample:
     selection: NDArray[np.float64]
     """The selection scores, NaN where the table has none."""
     kept: NDArray[np.bool_]
-    """False for runs the outlier filter removed."""
+    """False for runs the outlier filter removed; never all of them."""
 
     @property
-    def score(self) -> float | None:
-        return float(self.scores[self.kept].mean()) if self.kept.any() else None
+    def score(self) -> float:
+        return float(self.scores[self.kept].mean())
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,11 @@ class RateRuns:
     @property
     def has_selection(self) -> bool:
         chosen = self.choosing
-        return bool(chosen.kept.any() and np.isfinite(chosen.selection[chosen.kept]).all())
+        return bool(np.isfinite(chosen.selection[chosen.kept]).all())
 
-    def choice(self, by_selection: bool) -> float | None:
+    def choice(self, by_selection: bool) -> float:
         """The mean that this rate is chosen by."""
         chosen = self.choosing
-        if not chosen.kept.any():
-            return None
         values = chosen.selection if by_selection else chosen.scores
         return float(values[chosen.kept].mean())
 
@@ -163,7 +162,7 @@ class _Columns:
         self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
         reason = _text(table, "reason").str.lower()
         self.says_diverged = reason.str.contains(r"diverg|\bnan\b|\binf|not finite|non-finite").to_numpy()
-        self.identical = table.drop(columns=["source"], errors="ignore").duplicated().to_numpy()
+        self.identical = table.drop(columns=[ORIGIN], errors="ignore").duplicated().to_numpy()
         self.complete = (self.state == "COMPLETE") & ~self.identical
         self.usable = self.complete & np.isfinite(self.score)
         self.contradicted = self._contradicted()
@@ -182,7 +181,7 @@ class _Columns:
             }
         )[self.usable].drop_duplicates()
         twice = runs.duplicated(["group", "depth", "rate", "seed"], keep=False)
-        study = (_text(self.table, "source") + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
+        study = (_text(self.table, ORIGIN) + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
         return np.isin(study, np.unique(study[runs.index[twice]]))
 
 
@@ -253,11 +252,14 @@ def _sample(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> S
 def paper_keeps(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
     """The authors' filter: zeros go, and runs at or below 0.9 of the best run of the cell.
 
-    Where the best run is below zero, 0.9 of it would be above it: then only zeros go.
+    Where the best run is below zero, 0.9 of it would be above it: then only zeros go. A cell of zeros
+    alone keeps them, as the published tables do: there is nothing that they are outliers of.
     """
-    kept = scores != 0
     best = scores.max()
-    return kept & (scores > 0.9 * best) if best > 0 else kept
+    kept = scores != 0
+    if best > 0:
+        kept &= scores > 0.9 * best
+    return kept if kept.any() else ~kept
 
 
 def _collapsed(scores: NDArray[np.float64], chance: float | None) -> int:

@@ -34,6 +34,8 @@ REQUIRED = (
 )
 OPTIONAL_IN_FILES = ("train_size", "state")
 """Columns whose empty cells have a meaning; a file may leave the whole column out."""
+ORIGIN = "loaded_from"
+"""Where `load` found a row; not part of a table on disk."""
 STATES = ("COMPLETE", "FAIL", "RUNNING", "WAITING", "PRUNED")
 _RECORD_COLUMNS = tuple(
     f.name for f in fields(TrialRecord) if f.name not in ("metric", "score", "metrics", "curve", "versions")
@@ -44,7 +46,7 @@ _EXACT = ("total_layers", "frozen_layers", "seed", "train_size")
 def load(sources: Sequence[str], storage: str | None = None) -> pd.DataFrame:
     """The trials of every source: a CSV file, a storage URL (all its studies), or a study's name.
 
-    No source at all means every study in the storage. Column `source` says where a row came from.
+    No source at all means every study in the storage. Column ORIGIN says where a row came from.
     `attrs["skipped"]` names studies of other software that share a storage named as a whole.
     """
     import pandas as pd
@@ -123,7 +125,7 @@ def normalise(raw: pd.DataFrame, *, source: str) -> pd.DataFrame:
     for name in table.columns.difference(REQUIRED):
         if table[name].dtype == object or pd.api.types.is_string_dtype(table[name]):
             table[name] = _typed(table[name])
-    table["source"] = source
+    table[ORIGIN] = source
     extra = [name for name in table.columns if name not in REQUIRED]
     return table[[*REQUIRED, *extra]]
 
