@@ -121,9 +121,7 @@ def change(rng: Random, scene: Scene, role: str) -> Scene:
             verbs = TOWARDS_ANIMATE if scene.patient.category in ANIMATE else TOWARDS_THINGS
         return scene.having(role, _another(rng, verbs, scene.verb))
     if role in ("place", "time"):
-        return replace(
-            scene, **{role: _another(rng, PLACES if role == "place" else TIMES, getattr(scene, role))}
-        )
+        return scene.having(role, _another(rng, PLACES if role == "place" else TIMES, getattr(scene, role)))
     phrase: Phrase = getattr(scene, role)
     others = [c for c in GENRES[scene.genre][phrase.category] if c not in _nouns(scene)]
     return scene.having(role, replace(phrase, concept=rng.choice(others)))
