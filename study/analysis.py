@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from objectives.contract import UsageError
 from study.bootstrap import Resampler
 from study.points import ModelPoint, OperatingPoint, model_points, operating_point
-from study.quality import Curve, Pairing, Select, measure
+from study.quality import Curve, Pairing, measure
 from study.runs import Counts, Outliers, groups, total
+from study.selection import Select
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from study.chance import task_key
-from study.quality import Curve, DepthScore, Draws
+from study.quality import Curve, DepthScore
 from study.runs import tuned_layers
+from study.selection import Draws
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,15 +14,13 @@ import numpy as np
 
 from objectives.contract import UsageError
 from study.chance import known_chance
-from study.trial_table import ORIGIN
+from study.columns import Columns
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
 Outliers = Literal["none", "paper"]
-SEARCH_SUFFIX = "-search"
-"""Rows of such a protocol chose a learning rate; scores come from other rows of that rate, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,69 +121,15 @@ def tuned_layers(total_layers: int, frozen_layers: int) -> int:
     return total_layers - max(frozen_layers, 0)
 
 
-def rounded_rate(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """One value per rate however it was written: 3.0000000000000004e-05 is 3e-05."""
-    values, inverse = np.unique(rates, return_inverse=True)
-    return np.array([float(f"{value:.6g}") for value in values])[inverse]
-
-
 def groups(table: pd.DataFrame, outliers: Outliers = "none") -> list[Group]:
     """Every group of the table, by model, task, train size and metric."""
-    columns = _Columns(table)
+    columns = Columns(table)
     order = np.lexsort((columns.search, columns.rate, columns.depth_order, columns.group))
     found = [_group(columns, rows, outliers) for rows in _split(order, columns.group[order])]
     return sorted(found, key=lambda g: (g.model, g.task, g.train_size is None, g.train_size or 0, g.metric))
 
 
-class _Columns:
-    """The table's columns as arrays, with identical rows marked."""
-
-    def __init__(self, table: pd.DataFrame):
-        import pandas as pd
-
-        self.table = table
-        size = table["train_size"].astype("Float64").fillna(-1).to_numpy(dtype=float)
-        keys = pd.DataFrame({name: table[name].to_numpy() for name in ("model", "task")} | {"size": size})
-        keys["metric"] = _filled_metric(table)
-        self.keys = keys
-        self.group = keys.groupby(["model", "task", "size", "metric"], sort=False).ngroup().to_numpy()
-        self.depth = table["frozen_layers"].to_numpy(dtype=np.int64)
-        self.depth_order = np.where(self.depth == -1, 0.5, self.depth.astype(float))
-        self.rate = rounded_rate(table["learning_rate"].to_numpy(dtype=float))
-        self.seed = table["seed"].to_numpy(dtype=np.int64)
-        self.score = table["score"].to_numpy(dtype=float)
-        self.state = table["state"].to_numpy(dtype=str)
-        self.layers = table["total_layers"].to_numpy(dtype=np.int64)
-        self.search = _text(table, "protocol").str.endswith(SEARCH_SUFFIX).to_numpy()
-        self.selection = _floats(table, "selection_score")
-        self.chance = _floats(table, "chance")
-        self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
-        reason = _text(table, "reason").str.lower()
-        self.says_diverged = reason.str.contains(r"diverg|\bnan\b|\binf|not finite|non-finite").to_numpy()
-        self.identical = table.drop(columns=[ORIGIN], errors="ignore").duplicated().to_numpy()
-        self.complete = (self.state == "COMPLETE") & ~self.identical
-        self.usable = self.complete & np.isfinite(self.score)
-        self.contradicted = self._contradicted()
-
-    def _contradicted(self) -> NDArray[np.bool_]:
-        """Rows of studies in which the same cell and seed was run twice with different scores."""
-        import pandas as pd
-
-        runs = pd.DataFrame(
-            {
-                "group": self.group,
-                "depth": self.depth,
-                "rate": self.rate,
-                "seed": self.seed,
-                "score": np.round(self.score, 9),
-            }
-        )[self.usable].drop_duplicates()
-        twice = runs.duplicated(["group", "depth", "rate", "seed"], keep=False)
-        study = (_text(self.table, ORIGIN) + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
-        return np.isin(study, np.unique(study[runs.index[twice]]))
-
-
-def _group(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> Group:
+def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Group:
     key = columns.keys.iloc[rows[0]]
     layers = np.unique(columns.layers[rows])
     if len(layers) > 1:
@@ -215,7 +159,7 @@ def _group(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> Gr
     )
 
 
-def _depth(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers, chance: float | None) -> DepthRuns:
+def _depth(columns: Columns, rows: NDArray[np.int64], outliers: Outliers, chance: float | None) -> DepthRuns:
     usable = rows[columns.usable[rows]]
     rates = tuple(_rate(columns, part, outliers) for part in _split(usable, columns.rate[usable]))
     new = rows[~columns.identical[rows]]
@@ -237,13 +181,13 @@ def _depth(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers, chanc
     return DepthRuns(int(columns.depth[rows[0]]), rates, counts)
 
 
-def _rate(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> RateRuns:
+def _rate(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> RateRuns:
     searching = columns.search[rows]
     samples = [_sample(columns, part, outliers) for part in (rows[~searching], rows[searching]) if len(part)]
     return RateRuns(float(columns.rate[rows[0]]), samples[0], samples[1] if len(samples) > 1 else None)
 
 
-def _sample(columns: _Columns, rows: NDArray[np.int64], outliers: Outliers) -> Sample:
+def _sample(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Sample:
     scores = columns.score[rows]
     kept = np.ones(len(rows), dtype=bool) if outliers == "none" else paper_keeps(scores)
     return Sample(columns.seed[rows], scores, columns.selection[rows], kept)
@@ -273,33 +217,6 @@ def _split(rows: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[np.int
     if not len(rows):
         return []
     return np.split(rows, np.flatnonzero(values[1:] != values[:-1]) + 1)
-
-
-def _filled_metric(table: pd.DataFrame) -> NDArray[Any]:
-    """A trial that failed before it measured anything belongs to its task's metric."""
-    metric = table["metric"].to_numpy(dtype=object)
-    empty = metric == ""
-    if empty.any():
-        named = table[~empty].drop_duplicates(["model", "task"]).set_index(["model", "task"])["metric"]
-        for i in np.flatnonzero(empty):
-            metric[i] = named.get((table["model"].iloc[i], table["task"].iloc[i]), "")
-    return metric
-
-
-def _text(table: pd.DataFrame, name: str) -> pd.Series[str]:
-    import pandas as pd
-
-    if name not in table.columns:
-        return pd.Series("", index=table.index)
-    return table[name].fillna("").astype(str)
-
-
-def _floats(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
-    import pandas as pd
-
-    if name not in table.columns:
-        return np.full(len(table), np.nan)
-    return pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
 
 
 def total(counts: Sequence[Counts]) -> Counts:

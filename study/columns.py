@@ -1,0 +1,100 @@
+"""A trial table's columns as arrays, with what the analysis must know of each row.
+
+It marks rows (identical, usable, of a search, contradicted); it drops none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from study.trial_table import ORIGIN
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+SEARCH_SUFFIX = "-search"
+"""Rows of such a protocol chose a learning rate; scores come from other rows of that rate, if any."""
+
+
+class Columns:
+    """The table's columns as arrays, with identical rows marked."""
+
+    def __init__(self, table: pd.DataFrame):
+        import pandas as pd
+
+        self.table = table
+        size = table["train_size"].astype("Float64").fillna(-1).to_numpy(dtype=float)
+        keys = pd.DataFrame({name: table[name].to_numpy() for name in ("model", "task")} | {"size": size})
+        keys["metric"] = _filled_metric(table)
+        self.keys = keys
+        self.group = keys.groupby(["model", "task", "size", "metric"], sort=False).ngroup().to_numpy()
+        self.depth = table["frozen_layers"].to_numpy(dtype=np.int64)
+        self.depth_order = np.where(self.depth == -1, 0.5, self.depth.astype(float))
+        self.rate = rounded_rate(table["learning_rate"].to_numpy(dtype=float))
+        self.seed = table["seed"].to_numpy(dtype=np.int64)
+        self.score = table["score"].to_numpy(dtype=float)
+        self.state = table["state"].to_numpy(dtype=str)
+        self.layers = table["total_layers"].to_numpy(dtype=np.int64)
+        self.search = _text(table, "protocol").str.endswith(SEARCH_SUFFIX).to_numpy()
+        self.selection = _floats(table, "selection_score")
+        self.chance = _floats(table, "chance")
+        self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
+        reason = _text(table, "reason").str.lower()
+        self.says_diverged = reason.str.contains(r"diverg|\bnan\b|\binf|not finite|non-finite").to_numpy()
+        self.identical = table.drop(columns=[ORIGIN], errors="ignore").duplicated().to_numpy()
+        self.complete = (self.state == "COMPLETE") & ~self.identical
+        self.usable = self.complete & np.isfinite(self.score)
+        self.contradicted = self._contradicted()
+
+    def _contradicted(self) -> NDArray[np.bool_]:
+        """Rows of studies in which the same cell and seed was run twice with different scores."""
+        import pandas as pd
+
+        runs = pd.DataFrame(
+            {
+                "group": self.group,
+                "depth": self.depth,
+                "rate": self.rate,
+                "seed": self.seed,
+                "score": np.round(self.score, 9),
+            }
+        )[self.usable].drop_duplicates()
+        twice = runs.duplicated(["group", "depth", "rate", "seed"], keep=False)
+        study = (_text(self.table, ORIGIN) + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
+        return np.isin(study, np.unique(study[runs.index[twice]]))
+
+
+def rounded_rate(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One value per rate however it was written: 3.0000000000000004e-05 is 3e-05."""
+    values, inverse = np.unique(rates, return_inverse=True)
+    return np.array([float(f"{value:.6g}") for value in values])[inverse]
+
+
+def _filled_metric(table: pd.DataFrame) -> NDArray[Any]:
+    """A trial that failed before it measured anything belongs to its task's metric."""
+    metric = table["metric"].to_numpy(dtype=object)
+    empty = metric == ""
+    if empty.any():
+        named = table[~empty].drop_duplicates(["model", "task"]).set_index(["model", "task"])["metric"]
+        for i in np.flatnonzero(empty):
+            metric[i] = named.get((table["model"].iloc[i], table["task"].iloc[i]), "")
+    return metric
+
+
+def _text(table: pd.DataFrame, name: str) -> pd.Series[str]:
+    import pandas as pd
+
+    if name not in table.columns:
+        return pd.Series("", index=table.index)
+    return table[name].fillna("").astype(str)
+
+
+def _floats(table: pd.DataFrame, name: str) -> NDArray[np.float64]:
+    import pandas as pd
+
+    if name not in table.columns:
+        return np.full(len(table), np.nan)
+    return pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=float)
