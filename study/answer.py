@@ -1,0 +1,100 @@
+"""The answer of a study in a sentence: how many layers to tune, what that keeps and what it saves.
+
+Words from an analysis and its costs; it decides nothing and invents no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from study.analysis import Analysis
+from study.points import ModelPoint, OperatingPoint
+
+if TYPE_CHECKING:
+    from study.costs import CurveCosts, DepthCost
+
+
+def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
+    """One sentence per model and train size, at the lowest threshold."""
+    threshold = min(analysis.thresholds)
+    models = [m for m in analysis.models if m.threshold == threshold]
+    several = len(models) > 1
+    return tuple(_sentence(analysis, model, costs, named=several) for model in models)
+
+
+def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], *, named: bool) -> str:
+    own = [
+        p
+        for p in analysis.points
+        if (p.model, p.train_size, p.threshold) == (model.model, model.train_size, model.threshold)
+    ]
+    size = "" if model.train_size is None else f" at {model.train_size} training examples"
+    opening = f"{model.model}{size}: " if named else ""
+    if len(own) == 1:
+        point = own[0]
+    else:
+        limiting = [p for p in own if p.task == model.limiting_task and p.tuned_layers is not None]
+        point = min(limiting, key=lambda p: -(p.tuned_layers or 0), default=own[0])
+    share = f"{100 * model.threshold:.4g} %"
+    if point.tuned_layers is None or point.frozen_layers is None:
+        why = point.notes[0] if point.notes else f"no measured freeze keeps {share} of the full quality"
+        return f"{opening}{'N' if not opening else 'n'}o answer yet for {point.task}: {why}."
+    cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
+    where = "" if len(own) == 1 else f" on {point.task}, the most demanding of {_tasks(model, own)}"
+    parts = [f"{_kept(point)}{where}", *_savings(cost)]
+    return f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
+
+
+def _advice(point: OperatingPoint, lower: bool) -> str:
+    tuned, total, frozen = point.tuned_layers, point.total_layers, point.frozen_layers
+    if tuned == 0:
+        text = f"Freeze all {total} layers and tune the task head alone"
+    elif frozen == -1:
+        text = f"Fine-tune all {total} layers and freeze the embeddings"
+    elif frozen == 0:
+        text = f"Fine-tune all {total} layers; no measured freeze keeps {100 * point.threshold:.4g} %"
+    elif tuned == 1:
+        text = f"Fine-tune the last of {total} layers"
+    else:
+        text = f"Fine-tune the last {tuned} of {total} layers"
+    return text[0].lower() + text[1:] if lower else text
+
+
+def _kept(point: OperatingPoint) -> str:
+    if point.relative is None:
+        return "quality relative to full unknown"
+    interval = ""
+    if point.relative_low is not None and point.relative_high is not None:
+        interval = f" [{100 * point.relative_low:.0f}–{100 * point.relative_high:.0f}]"
+    return f"{100 * point.relative:.0f} % of full quality{interval}"
+
+
+def _savings(cost: DepthCost | None) -> list[str]:
+    if cost is None:
+        return []
+    parts = []
+    seconds = cost.relative.get("seconds")
+    memory = cost.relative.get("peak_memory_bytes")
+    if seconds:
+        parts.append(f"{1 / seconds:.1f}x less time" if seconds <= 1 else f"{seconds:.1f}x the time")
+    if memory:
+        parts.append(f"{100 * memory:.0f} % of the memory")
+    if cost.trainable_share is not None:
+        parts.append(f"{100 * cost.trainable_share:.0f} % of the parameters trained")
+    return parts
+
+
+def _tasks(model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
+    voting = len(own) - len(model.excluded) - len(model.left_out)
+    without = [*model.excluded, *model.left_out]
+    return f"{voting} tasks" + (f" ({', '.join(without)} left out)" if without else "")
+
+
+def _same(costs: CurveCosts, point: OperatingPoint) -> bool:
+    return (costs.model, costs.task, costs.train_size, costs.metric) == (
+        point.model,
+        point.task,
+        point.train_size,
+        point.metric,
+    )
