@@ -1,0 +1,128 @@
+"""Which GPUs each worker gets, as a pure plan; finds the GPUs of a machine without importing torch."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from objectives.contract import UsageError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_LISTED = re.compile(r"\s*(GPU \d+|MIG \S+).*\(UUID: ([^)]+)\)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one worker gets of the machine."""
+
+    devices: tuple[str, ...] = ()
+    """As CUDA_VISIBLE_DEVICES spells them; empty is the CPU."""
+    threads: int = 1
+    """CPU threads of each of its processes."""
+
+    def environment(self, current: Mapping[str, str]) -> dict[str, str]:
+        """The variables to set; a number of threads that a person chose is left alone."""
+        chosen = {VISIBLE: ",".join(self.devices)} if self.devices else {}
+        return chosen | ({} if "OMP_NUM_THREADS" in current else {"OMP_NUM_THREADS": str(self.threads)})
+
+    def __str__(self) -> str:
+        threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
+        return f"GPU {','.join(self.devices)}" if self.devices else f"CPU, {threads}"
+
+
+def plan(
+    devices: Sequence[str],
+    *,
+    workers: int | None = None,
+    workers_per_gpu: int = 1,
+    processes_per_trial: int = 1,
+    cores: int = 1,
+) -> list[Share]:
+    """One share per worker: as many workers as there are GPUs (or groups of GPUs), unless told otherwise.
+
+    More workers than that share GPUs in turn; a process has one GPU, so a group of processes has as many.
+    """
+    if devices and processes_per_trial > 1:
+        _check_group(devices, processes_per_trial)
+    groups = [
+        tuple(devices[first : first + processes_per_trial])
+        for first in range(0, len(devices) - processes_per_trial + 1, processes_per_trial)
+    ]
+    count = workers if workers is not None else max(1, len(groups) * workers_per_gpu)
+    threads = max(1, cores // max(1, count * processes_per_trial))
+    return [
+        Share(devices=groups[number % len(groups)] if groups else (), threads=threads)
+        for number in range(count)
+    ]
+
+
+def _check_group(devices: Sequence[str], processes: int) -> None:
+    if processes > len(devices):
+        raise UsageError(
+            f"--processes-per-trial {processes}: each process needs a GPU of its own, and this machine shows "
+            f"{len(devices)} ({VISIBLE}={','.join(devices)}); set {VISIBLE}= to use the CPU"
+        )
+    if any(device.startswith("MIG") for device in devices):
+        raise UsageError(
+            f"--processes-per-trial {processes}: slices of a GPU (MIG) cannot train one trial together; "
+            "use one process per trial"
+        )
+
+
+def visible(environment: Mapping[str, str], listing: str | None) -> list[str]:
+    """The GPUs a process here may use: CUDA_VISIBLE_DEVICES where it is set, else all that are listed.
+
+    `listing` is what `nvidia-smi -L` prints, None where there is no such program.
+    """
+    if environment.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
+        return []
+    named = environment.get(VISIBLE)
+    if named is None:
+        return _listed(listing or "")
+    found: list[str] = []
+    for device in (part.strip() for part in named.split(",")):
+        # As CUDA reads it: an invalid entry hides itself and all that follow.
+        if not re.match(r"\d+$|GPU-|MIG-", device) or device in found:
+            break
+        found.append(device)
+    return found
+
+
+def _listed(listing: str) -> list[str]:
+    """Indices of whole GPUs; of a GPU that is cut into slices, the ids of the slices."""
+    found: list[str] = []
+    index = None
+    for kind, name in _LISTED.findall(listing):
+        if kind.startswith("GPU"):
+            index = kind.split()[1]
+            found.append(index)
+        else:
+            if found and found[-1] == index:
+                found.pop()
+            found.append(name)
+    return found
+
+
+def find(environment: Mapping[str, str] | None = None) -> list[str]:
+    """The GPUs of this machine that a worker may use."""
+    return visible(os.environ if environment is None else environment, _ask())
+
+
+def _ask() -> str | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    try:
+        answer = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return answer.stdout if answer.returncode == 0 else None
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,114 @@
+"""Which GPUs each worker gets, tried without any GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from objectives.contract import UsageError
+from study.devices import Share, plan, visible
+
+EIGHT = [str(number) for number in range(8)]
+SLICES = ["MIG-aaa", "MIG-bbb", "MIG-ccc"]
+
+WHOLE_GPUS = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5e4e6a2d-0000-1111-2222-333344445555)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-6f4e6a2d-0000-1111-2222-333344445555)
+"""
+SLICED = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5e4e6a2d-0000-1111-2222-333344445555)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f)
+  MIG 3g.20gb     Device  1: (UUID: MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-6f4e6a2d-0000-1111-2222-333344445555)
+"""
+
+
+def given(shares: list[Share]) -> list[str]:
+    return [",".join(share.devices) for share in shares]
+
+
+@pytest.mark.parametrize(
+    ("devices", "options", "expected"),
+    [
+        ([], {}, [""]),
+        ([], {"workers": 3}, ["", "", ""]),
+        ([], {"workers": 0}, []),
+        ([], {"workers_per_gpu": 4}, [""]),
+        ([], {"processes_per_trial": 4}, [""]),
+        (["0"], {}, ["0"]),
+        (["0"], {"workers": 3}, ["0", "0", "0"]),
+        (["0"], {"workers_per_gpu": 2}, ["0", "0"]),
+        (["0", "1"], {}, ["0", "1"]),
+        (["0", "1"], {"workers": 1}, ["0"]),
+        (["0", "1"], {"workers": 5}, ["0", "1", "0", "1", "0"]),
+        (["0", "1"], {"workers_per_gpu": 2}, ["0", "1", "0", "1"]),
+        (["0", "1"], {"processes_per_trial": 2}, ["0,1"]),
+        (["0", "1"], {"processes_per_trial": 2, "workers": 2}, ["0,1", "0,1"]),
+        (EIGHT, {}, EIGHT),
+        (EIGHT, {"processes_per_trial": 2}, ["0,1", "2,3", "4,5", "6,7"]),
+        (EIGHT, {"processes_per_trial": 3}, ["0,1,2", "3,4,5"]),
+        (EIGHT, {"processes_per_trial": 4, "workers_per_gpu": 2}, ["0,1,2,3", "4,5,6,7"] * 2),
+        (["3", "5"], {}, ["3", "5"]),
+        (SLICES, {}, SLICES),
+        (SLICES, {"workers": 4}, [*SLICES, "MIG-aaa"]),
+    ],
+)
+def test_workers_get_their_gpus(devices: list[str], options: dict[str, int], expected: list[str]) -> None:
+    assert given(plan(devices, **options)) == expected
+
+
+def test_a_group_needs_a_gpu_per_process() -> None:
+    with pytest.raises(UsageError, match=r"--processes-per-trial 4.*shows 2 \(CUDA_VISIBLE_DEVICES=0,1\)"):
+        plan(["0", "1"], processes_per_trial=4)
+    with pytest.raises(UsageError, match="MIG"):
+        plan(SLICES, processes_per_trial=2)
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "processes", "threads"), [(2, 1, 1, 2), (8, 2, 2, 2), (8, 3, 1, 2), (2, 4, 2, 1)]
+)
+def test_cpu_threads_are_divided_among_all_processes(
+    cores: int, workers: int, processes: int, threads: int
+) -> None:
+    shares = plan([], workers=workers, processes_per_trial=processes, cores=cores)
+    assert [share.threads for share in shares] == [threads] * workers
+
+
+def test_environment_of_a_worker() -> None:
+    share = Share(devices=("2", "3"), threads=4)
+    assert share.environment({}) == {"CUDA_VISIBLE_DEVICES": "2,3", "OMP_NUM_THREADS": "4"}
+    assert share.environment({"OMP_NUM_THREADS": "7"}) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert Share(threads=2).environment({"CUDA_VISIBLE_DEVICES": ""}) == {"OMP_NUM_THREADS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "listing", "expected"),
+    [
+        ({}, None, []),
+        ({}, "", []),
+        ({}, WHOLE_GPUS, ["0", "1"]),
+        (
+            {},
+            SLICED,
+            ["MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-cba663e8-9bed-5b25-b243-5985ef7c9beb", "1"],
+        ),
+        ({"CUDA_VISIBLE_DEVICES": ""}, WHOLE_GPUS, []),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, WHOLE_GPUS, []),
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, None, []),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, WHOLE_GPUS, ["1"]),
+        ({"CUDA_VISIBLE_DEVICES": "3, 1"}, None, ["3", "1"]),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, None, ["0"]),
+        ({"CUDA_VISIBLE_DEVICES": "0,0,1"}, None, ["0"]),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-5e4e6a2d,MIG-bbb"}, None, ["GPU-5e4e6a2d", "MIG-bbb"]),
+        ({"CUDA_VISIBLE_DEVICES": "0", "ACCELERATE_USE_CPU": "true"}, WHOLE_GPUS, []),
+    ],
+)
+def test_gpus_that_a_process_may_use(
+    environment: dict[str, str], listing: str | None, expected: list[str]
+) -> None:
+    assert visible(environment, listing) == expected
+
+
+def test_looking_for_gpus_imports_no_torch() -> None:
+    program = "import sys; from study import devices; devices.find(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
