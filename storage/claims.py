@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialValueModel
 from optuna.trial import TrialState
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Connection
+from sqlalchemy.sql.selectable import ScalarSelect
 
 from objectives.contract import Cell, StorageError, TrialRecord
 from storage import rows
@@ -16,7 +17,15 @@ from storage.grid import cell_of
 from storage.lease import Lease
 from storage.outage import is_passing
 from storage.records import to_attributes
-from storage.schema import CURVE_VALUES, HEARTBEATS, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES, VALUES
+from storage.schema import (
+    CURVE_VALUES,
+    HEARTBEATS,
+    PARAMETERS,
+    SYSTEM_ATTRIBUTES,
+    TRIALS,
+    USER_ATTRIBUTES,
+    VALUES,
+)
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy
@@ -25,8 +34,8 @@ if TYPE_CHECKING:
 def take(connection: Connection, trial_id: int, worker: str, token: str) -> bool:
     """Compare and set: WAITING -> RUNNING for one worker only.
 
-    Heartbeat and claim are one transaction, so a worker that dies in between leaves nothing behind
-    that no reaper would ever look at.
+    Heartbeat and claim are one transaction: no worker can die in between and leave a trial RUNNING
+    that no reaper looks at.
     """
     taken = connection.execute(
         update(TRIALS)
@@ -35,21 +44,35 @@ def take(connection: Connection, trial_id: int, worker: str, token: str) -> bool
     )
     if taken.rowcount != 1:
         return False
-    connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.trial_id == trial_id))
     connection.execute(insert(HEARTBEATS).values(trial_id=trial_id))
-    rows.put_attributes(connection, USER_ATTRIBUTES, trial_id, {"worker": worker})
-    rows.put_attributes(connection, SYSTEM_ATTRIBUTES, trial_id, {rows.CLAIM: token})
+    rows.add_attributes(connection, USER_ATTRIBUTES, trial_id, {"worker": worker})
+    rows.add_attributes(connection, SYSTEM_ATTRIBUTES, trial_id, {rows.CLAIM: token})
     return True
 
 
-def holder(connection: Connection, trial_id: int) -> str | None:
-    """The token of the claim that may write to this trial."""
-    text = connection.scalar(
-        select(SYSTEM_ATTRIBUTES.c.value_json).where(
-            SYSTEM_ATTRIBUTES.c.trial_id == trial_id, SYSTEM_ATTRIBUTES.c.key == rows.CLAIM
-        )
-    )
-    return None if text is None else json.loads(text)
+def clean(connection: Connection, trial_id: int) -> None:
+    """Drop what an earlier holder wrote."""
+    rows.drop_attributes(connection, USER_ATTRIBUTES, trial_id, ["worker"])
+    rows.drop_attributes(connection, SYSTEM_ATTRIBUTES, trial_id, [rows.CLAIM])
+    connection.execute(delete(CURVE_VALUES).where(CURVE_VALUES.c.trial_id == trial_id))
+    connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.trial_id == trial_id))
+
+
+def system_attribute(key: str) -> ScalarSelect[Any]:
+    """As a column of a select from trials."""
+    table = SYSTEM_ATTRIBUTES
+    own = select(table.c.value_json).where(table.c.trial_id == TRIALS.c.trial_id, table.c.key == key)
+    return own.correlate(TRIALS).scalar_subquery()
+
+
+def lock(connection: Connection, trial_id: int) -> tuple[TrialState, str | None]:
+    """The trial's state, which stays until the transaction ends, and the token of who may write to it."""
+    row = connection.execute(
+        select(TRIALS.c.state, system_attribute(rows.CLAIM))
+        .where(TRIALS.c.trial_id == trial_id)
+        .with_for_update()
+    ).one()
+    return row[0], None if row[1] is None else json.loads(row[1])
 
 
 class Claim:
@@ -60,18 +83,21 @@ class Claim:
         self.trial_id = trial_id
         self.max_retries = max_retries
         self._token = token
-        self.number: int = started.execute(
-            select(TRIALS.c.number).where(TRIALS.c.trial_id == trial_id)
-        ).scalar_one()
-        cell = cell_of({name: value for name, value, _ in rows.parameters(started, trial_id)})
+        found = started.execute(
+            select(TRIALS.c.number, system_attribute(rows.RETRY_HISTORY), PARAMETERS)
+            .join_from(TRIALS, PARAMETERS)
+            .where(TRIALS.c.trial_id == trial_id)
+        ).all()
+        self.number: int = found[0][0] if found else -1
+        history = found[0][1] if found else None
+        cell = cell_of({row.param_name: row.param_value for row in found})
         if cell is None:
-            raise StorageError(f"trial {self.number} of {study.name} carries no cell: who added it?")
+            raise StorageError(f"a trial of {study.name} ({trial_id=}) carries no cell: who added it?")
         self.cell: Cell = cell
-        history = rows.system_attributes(started, trial_id).get(rows.RETRY_HISTORY, [])
-        self.attempt = len(history) + 1
+        self.attempt = 1 if history is None else 1 + len(json.loads(history))
         """1 for the first trial of a cell."""
-        self._curve: dict[int, float] = {}
         self._unwritten: dict[int, float] = {}
+        self._written: dict[int, float] = {}
         self._lease = Lease(self._beat, study.database.heartbeat_seconds, f"lease of trial {self.number}")
 
     def start_lease(self) -> None:
@@ -84,7 +110,7 @@ class Claim:
 
     def report(self, index: int, value: float) -> None:
         """One point of the learning curve; while the database is away it is kept for later."""
-        self._curve[index] = self._unwritten[index] = value
+        self._unwritten[index] = value
         try:
             self.study.database.retry(self._write_curve, seconds=1.0)
         except StorageError as error:
@@ -95,7 +121,7 @@ class Claim:
         """The whole record and COMPLETE, at once. False: the lease was lost, and nothing is written."""
         for index, point in enumerate(record.curve):
             if record.metric in point.metrics:
-                self._curve[index] = point.metrics[record.metric]
+                self._unwritten[index] = point.metrics[record.metric]
         attributes = to_attributes(record)
         done = self.study.database.retry(lambda: self._complete(record.score, attributes))
         self._over(lost=not done)
@@ -122,35 +148,37 @@ class Claim:
         self._lease.lost = self._lease.lost or lost
 
     def _mine(self, connection: Connection) -> bool:
-        state, _ = rows.lock_trial(connection, self.trial_id)
-        return state == TrialState.RUNNING and holder(connection, self.trial_id) == self._token
+        return lock(connection, self.trial_id) == (TrialState.RUNNING, self._token)
 
     def _beat(self) -> bool:
         with self.study.database.write() as connection:
-            updated = connection.execute(
+            if not self._mine(connection):
+                return False
+            connection.execute(
                 update(HEARTBEATS)
                 .where(HEARTBEATS.c.trial_id == self.trial_id)
                 .values(heartbeat=func.current_timestamp())
             )
-            # A reaper deletes the heartbeat; whoever claims the same trial next writes another token.
-            return updated.rowcount == 1 and holder(connection, self.trial_id) == self._token
+            return True
 
     def _write_curve(self) -> None:
         with self.study.database.write() as connection:
             if not self._mine(connection):
                 self._lease.lost = True
                 return
-            self._put_curve(connection, self._unwritten)
+            points = self._put_curve(connection)
+        self._written |= points
         self._unwritten = {}
 
-    def _put_curve(self, connection: Connection, points: dict[int, float]) -> None:
-        if not points:
-            return
-        connection.execute(
-            delete(CURVE_VALUES).where(
-                CURVE_VALUES.c.trial_id == self.trial_id, CURVE_VALUES.c.step.in_(list(points))
+    def _put_curve(self, connection: Connection) -> dict[int, float]:
+        """The points that are new or have changed; which these were."""
+        points = {step: value for step, value in self._unwritten.items() if self._written.get(step) != value}
+        changed = [step for step in points if step in self._written]
+        if changed:
+            table = CURVE_VALUES
+            connection.execute(
+                delete(table).where(table.c.trial_id == self.trial_id, table.c.step.in_(changed))
             )
-        )
         stored = []
         for step, value in points.items():
             number, kind = TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
@@ -163,24 +191,22 @@ class Claim:
                 }
             )
         rows.insert_many(connection, CURVE_VALUES, stored)
+        return points
 
     def _complete(self, score: float, attributes: dict[str, object]) -> bool:
         with self.study.database.write() as connection:
-            if not self._mine(connection):
-                return self._already(connection, TrialState.COMPLETE)
-            self._put_curve(connection, self._curve)
-            rows.put_attributes(connection, USER_ATTRIBUTES, self.trial_id, attributes)
+            state, token = lock(connection, self.trial_id)
+            if token != self._token or state != TrialState.RUNNING:
+                # COMPLETE by this token: an earlier try arrived, and only its answer was lost.
+                return token == self._token and state == TrialState.COMPLETE
+            self._put_curve(connection)
+            rows.add_attributes(connection, USER_ATTRIBUTES, self.trial_id, attributes)
             value, kind = TrialValueModel.value_to_stored_repr(score)
             connection.execute(
                 insert(VALUES).values(trial_id=self.trial_id, objective=0, value=value, value_type=kind)
             )
             rows.set_state(connection, self.trial_id, TrialState.COMPLETE)
         return True
-
-    def _already(self, connection: Connection, state: TrialState) -> bool:
-        """Whether an earlier try of the same write arrived, and only its answer was lost."""
-        found, _ = rows.lock_trial(connection, self.trial_id)
-        return found == state and holder(connection, self.trial_id) == self._token
 
     def _fail(self, reason: str, retry: bool) -> bool:
         with self.study.database.write() as connection:
@@ -202,8 +228,6 @@ class Claim:
         with self.study.database.write() as connection:
             if not self._mine(connection):
                 return False
-            rows.drop_attributes(connection, USER_ATTRIBUTES, self.trial_id, ["worker"])
-            rows.drop_attributes(connection, SYSTEM_ATTRIBUTES, self.trial_id, [rows.CLAIM])
-            connection.execute(delete(CURVE_VALUES).where(CURVE_VALUES.c.trial_id == self.trial_id))
+            clean(connection, self.trial_id)
             rows.set_state(connection, self.trial_id, TrialState.WAITING, datetime_start=None)
         return True

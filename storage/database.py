@@ -19,7 +19,7 @@ from storage import schema
 from storage.address import Address, check_sqlite_file
 from storage.engine import READ_ONLY, make_engine
 from storage.locks import database_lock
-from storage.outage import Patience, one_line
+from storage.outage import LONGEST_PAUSE_SECONDS, Patience, one_line
 from storage.schema import DIRECTIONS, STUDIES, STUDY_ATTRIBUTES
 from storage.studies import StoredStudy
 
@@ -66,13 +66,15 @@ class Database:
         `outage_seconds` is how long operations wait for a database that went away; `patience_seconds`
         how long opening does (a worker may start during a restart; people want to know at once).
         """
-        if not 0 < 2 * heartbeat_seconds <= grace_seconds:
+        if not 0 < 3 * heartbeat_seconds <= grace_seconds:
             raise UsageError(
                 f"a grace period of {grace_seconds:g} s is too short for a heartbeat every "
-                f"{heartbeat_seconds:g} s: make it at least twice as long"
+                f"{heartbeat_seconds:g} s: make it at least three times as long"
             )
         address = Address.parse(url)
-        patience = Patience(address.display, patience_seconds)
+        patience = Patience(
+            address.display, patience_seconds, min(LONGEST_PAUSE_SECONDS, heartbeat_seconds / 4)
+        )
         engine, storage = patience.retry(lambda: _open(address, create=create))
         patience.seconds = outage_seconds
         return cls(
@@ -88,11 +90,6 @@ class Database:
     def display_url(self) -> str:
         """For people: the password is hidden."""
         return self.address.display
-
-    @property
-    def last_outage(self) -> float:
-        """Monotonic time of the newest error of the database, or minus infinity."""
-        return self._patience.last_outage
 
     def lock(self, name: str) -> AbstractContextManager[None]:
         """One holder at a time among all processes of this database. Not to be nested."""

@@ -14,7 +14,7 @@ from storage.address import Address, Kind
 READ_ONLY = "elsa_read_only"
 """Execution option of connections that only read; a SQLite reader then takes no write lock."""
 
-CONNECT_SECONDS = 10
+CONNECT_SECONDS = 5
 
 CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
     "sqlite": {"timeout": 60.0, "isolation_level": None, "check_same_thread": False},
@@ -22,17 +22,18 @@ CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "elsa",
         "keepalives": 1,
-        "keepalives_idle": 30,
-        "keepalives_interval": 10,
-        "keepalives_count": 3,
-        "tcp_user_timeout": 30_000,
+        # A worker whose network comes back must find out before its lease is in doubt.
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 2,
+        "tcp_user_timeout": 10_000,
         # Server-side prepared statements do not survive PgBouncer's transaction pooling.
         "prepare_threshold": None,
     },
     "mysql": {
         "connect_timeout": CONNECT_SECONDS,
-        "read_timeout": 60,
-        "write_timeout": 60,
+        "read_timeout": 30,
+        "write_timeout": 30,
         "charset": "utf8mb4",
         "init_command": "SET time_zone = '+00:00'",
     },

@@ -6,6 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from storage.outage import one_line
+
 log = logging.getLogger(__name__)
 
 
@@ -30,7 +32,7 @@ class Lease(threading.Thread):
                 pause = self._interval
             except Exception as error:
                 # Whatever it is, the trial is still running: try again, sooner than usual.
-                log.warning("%s: heartbeat failed: %s", self.name, error)
+                log.warning("%s: heartbeat failed: %s", self.name, one_line(error))
                 pause = min(self._interval / 4, 2.0)
                 continue
             if not alive and not self._stopped.is_set():

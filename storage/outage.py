@@ -14,7 +14,7 @@ from objectives.contract import StorageError
 T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 5.0
+LONGEST_PAUSE_SECONDS = 2.0
 
 PERMANENT = (
     "readonly database",
@@ -52,11 +52,10 @@ def one_line(error: BaseException) -> str:
 class Patience:
     """How long the operations of one database wait for it to come back."""
 
-    def __init__(self, name: str, seconds: float):
+    def __init__(self, name: str, seconds: float, longest_pause: float = LONGEST_PAUSE_SECONDS):
         self.name = name
         self.seconds = seconds
-        self.last_outage = float("-inf")
-        """Monotonic time of the newest error that was sat out or given up on."""
+        self.longest_pause = longest_pause
 
     def hurry(self, allowed_seconds: float = 0.5) -> None:
         """The process is being stopped: whoever waits gives up, and nobody waits long any more.
@@ -76,13 +75,11 @@ class Patience:
             try:
                 return operation()
             except sqlalchemy.exc.SQLAlchemyError as error:
-                if is_passing(error):
-                    self.last_outage = time.monotonic()
                 # Jitter, so that a hundred workers do not return in the same instant.
                 waited = is_passing(error) and self._wait(began, seconds, pause * random.uniform(0.5, 1.0))
                 if not waited:
                     raise StorageError(f"{self.name}: {one_line(error)}") from error
-                pause = min(LONGEST_PAUSE_SECONDS, pause * 2)
+                pause = min(self.longest_pause, pause * 2)
 
     def _wait(self, began: float, seconds: float | None, pause: float) -> bool:
         """False when the time is up, which `hurry` may make sooner than it was."""

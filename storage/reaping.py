@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
 
 
+WATCHED = 0.75
+"""Share of a heartbeat interval. A lease that meets errors tries again four times in one; and with a look
+every quarter, a dead worker's cell is back after the grace period and one heartbeat at the latest."""
+
+
 @dataclass(frozen=True)
 class Sighting:
     heartbeat: datetime
@@ -27,14 +32,16 @@ class Sighting:
 
 class Reaper:
     """A trial is dead when its heartbeat is older than the grace period by the database's clock, and this
-    reaper has itself watched it stand still for a heartbeat interval without losing the database.
+    reaper has itself watched it stand still for most of a heartbeat interval.
 
-    The second half matters after an outage: every heartbeat is old then, and every worker alive.
+    The second half matters after an outage: every heartbeat is old then, and every worker alive. An outage
+    too short to make a live worker's heartbeat look old costs no time.
     """
 
     def __init__(self, study: StoredStudy):
         self._study = study
         self._sightings: dict[int, Sighting] = {}
+        self._looked = float("-inf")
         self._lock = threading.Lock()
 
     def reap(self, max_retries: int) -> int:
@@ -45,14 +52,17 @@ class Reaper:
         database = self._study.database
         now, heartbeats = database.retry(self._read)
         looked = time.monotonic()
+        blind = looked - self._looked > database.grace_seconds - 2 * database.heartbeat_seconds
+        before = {} if blind else self._sightings
+        self._looked = looked
         sightings, dead = {}, []
         for trial_id, heartbeat in heartbeats.items():
-            seen = self._sightings.get(trial_id)
-            if seen is None or seen.heartbeat != heartbeat or seen.since < database.last_outage:
+            seen = before.get(trial_id)
+            if seen is None or seen.heartbeat != heartbeat:
                 seen = Sighting(heartbeat, looked)
             sightings[trial_id] = seen
             old = now - heartbeat > timedelta(seconds=database.grace_seconds)
-            if old and looked - seen.since >= database.heartbeat_seconds:
+            if old and looked - seen.since >= WATCHED * database.heartbeat_seconds:
                 dead.append((trial_id, seen))
         self._sightings = sightings
         return dead

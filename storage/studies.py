@@ -10,11 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import optuna
+from optuna.trial import TrialState
 from sqlalchemy import delete, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from objectives.contract import Outcome
 from storage import reading
-from storage.claims import Claim, holder, take
+from storage.claims import Claim, clean, lock, take
 from storage.grid import Grid, Space
 from storage.planning import Wanted, plan
 from storage.reading import Counts, StoredTrial
@@ -123,11 +125,21 @@ class StoredStudy:
         def write() -> Claim | None:
             with self.database.write() as connection:
                 # The second half: an earlier try arrived, and only its answer was lost.
-                if take(connection, trial_id, worker, token) or holder(connection, trial_id) == token:
+                if take(connection, trial_id, worker, token) or lock(connection, trial_id)[1] == token:
                     return Claim(self, trial_id, token, max_retries, connection)
                 return None
 
-        return self.database.retry(write)
+        def write_over() -> Claim | None:
+            try:
+                return write()
+            except IntegrityError:
+                # Somebody else's tool put the trial back without cleaning up.
+                with self.database.write() as connection:
+                    if lock(connection, trial_id)[0] == TrialState.WAITING:
+                        clean(connection, trial_id)
+                return write()
+
+        return self.database.retry(write_over)
 
     def reap(self, max_retries: int) -> int:
         """Fail the trials of workers that died, and put their cells back; call it every heartbeat or so."""

@@ -152,7 +152,7 @@ class _Run:
 
     def _reap(self) -> None:
         """In the background, because staleness must be noticed while every worker is busy."""
-        pause = min(job.study.database.heartbeat_seconds for job in self.jobs) / 2
+        pause = min(job.study.database.heartbeat_seconds for job in self.jobs) / 4
         while not self._stopped.wait(pause):
             for job in list(self.jobs):
                 try:

