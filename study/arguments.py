@@ -105,6 +105,7 @@ def make_parser() -> Parser:
         "--cache-budget", type=size_in_bytes, metavar="SIZE", help="(a quarter of the free disk)"
     )
     running.add_argument("--worker-name", help=argparse.SUPPRESS)
+    running.add_argument("--rank", type=int, help=argparse.SUPPRESS)
 
     recorded = parser.add_argument_group("answering from a trial table instead of training")
     recorded.add_argument(

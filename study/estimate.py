@@ -64,6 +64,10 @@ class Pace:
         if self._waiting.pop(cell, None) is None:
             self._unknown = max(0, self._unknown - 1)
 
+    def seconds_of(self, cell: Cell) -> float | None:
+        """How long this cell will take by those that are done."""
+        return self._seconds / self._units * weight(self._spec, cell) if self._units else None
+
     def seconds_left(self) -> float | None:
         if not self._waiting and not self._unknown:
             return 0.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,28 @@ from study.spec import StudySpec
 
 if TYPE_CHECKING:
     from storage.database import Database
+    from study.devices import Share
     from study.request import StudyRequest
     from study.worker import Job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = make_parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = make_parser().parse_args(given)
     _check(arguments)
-    from study import request
+    if arguments.worker_name:
+        from study import worker_process
+
+        return worker_process.main(arguments, given)
+    from study import devices, request
+
+    shares = devices.plan(
+        devices.find(),
+        workers=arguments.workers,
+        workers_per_gpu=arguments.workers_per_gpu,
+        processes_per_trial=arguments.processes_per_trial,
+        cores=devices.cores(),
+    )
 
     requests = request.resolve(arguments)
     if arguments.dry_run:
@@ -41,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         jobs = join(database, requests, arguments)
-        return _run(arguments, database, jobs)
+        return _run(arguments, database, jobs, lambda: _work(arguments, jobs, given, shares))
     finally:
         database.close()
 
@@ -67,7 +82,7 @@ def join(database: Database, requests: Sequence[StudyRequest], arguments: argpar
             _compare(request, StudySpec.from_json(_stored_spec(database, request.name)), database)
     jobs = []
     for request in requests:
-        if arguments.join_only:
+        if arguments.join_only or arguments.worker_name:
             study = database.study(request.name)
         else:
             study = database.create_study(request.name, _attributes(request.spec))
@@ -118,7 +133,9 @@ def _compare(request: StudyRequest, stored: StudySpec, database: Database) -> No
         )
 
 
-def _run(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job]) -> int:
+def _run(
+    arguments: argparse.Namespace, database: Database, jobs: Sequence[Job], work: Callable[[], int]
+) -> int:
     counts = [job.study.counts() for job in jobs]
     waiting = sum(found.open for found in counts)
     total = waiting + sum(found.complete + found.failed for found in counts)
@@ -132,7 +149,7 @@ def _run(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job])
         print(f"nothing is missing: all cells of {names} are in {database.display_url}")
     else:
         print(f"{names} in {database.display_url}: {waiting} of {total} cells to run")
-        code = _work(arguments, jobs)
+        code = work()
         if code:
             return code
     return finish(arguments, database, jobs)
@@ -147,23 +164,37 @@ def _introduction(jobs: Sequence[Job]) -> list[str]:
     return lines
 
 
-def _work(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
+def _work(
+    arguments: argparse.Namespace, jobs: Sequence[Job], argv: Sequence[str], shares: Sequence[Share]
+) -> int:
+    """One worker in this process, or many under its eyes; the exit code, 0 when all cells are done."""
+    if len(shares) == 1 and arguments.processes_per_trial == 1:
+        code = _work_here(arguments, jobs)
+    else:
+        from study import supervise
+        from study.live_table import Board, display
+
+        logs = supervise.log_folder(arguments.cache_dir)
+        print(f"{len(shares)} workers: {'; '.join(map(str, dict.fromkeys(shares)))}; logs in {logs}")
+        with display(Board(jobs, len(shares))) as shown:
+            code = supervise.supervise(supervise.worker_command(argv), shares, shown, logs)
+    if code in (130, 143):
+        command.note("stopped; run the same command again to go on where it left")
+    return code
+
+
+def _work_here(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
     from study.estimate import Pace
     from study.progress import ProgressLine
     from study.worker import run_worker
 
-    worker = arguments.worker_name or f"{socket.gethostname()}-{os.getpid()}"
-    pace = {job.study.name: Pace.of(job.study, job.spec) for job in jobs}
-    summary = run_worker(
+    return run_worker(
         jobs,
-        worker=worker,
-        on_event=ProgressLine(jobs, pace),
+        worker=f"{socket.gethostname()}-{os.getpid()}",
+        on_event=ProgressLine(jobs, {job.study.name: Pace.of(job.study, job.spec) for job in jobs}),
         max_retries=arguments.max_retries,
         join_only=arguments.join_only,
-    )
-    if summary.signum is not None:
-        command.note("stopped; run the same command again to go on where it left")
-    return summary.exit_code
+    ).exit_code
 
 
 def finish(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job]) -> int:

@@ -1,0 +1,36 @@
+"""When a worker that died is started again, and when not: back-off, and an end to it."""
+
+from __future__ import annotations
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+QUICK_DEATHS = 5
+"""Deaths in a row without a trial in between, after which a worker is given up."""
+LONG_LIFE_SECONDS = 600.0
+"""Who lived as long as this did not die of how it was started."""
+
+DRAINED = 0
+HOPELESS = (2, 3, 5)
+"""Exit codes that the same command will end with again: wrong usage, no model or data, another spec."""
+
+
+class Restarts:
+    """Of one worker."""
+
+    def __init__(self) -> None:
+        self._deaths = 0
+
+    def worked(self) -> None:
+        """It ended a trial, so it can work."""
+        self._deaths = 0
+
+    def died(self, exit_code: int, lived_seconds: float) -> float | None:
+        """Seconds to wait before it is started again; None where that would be in vain."""
+        if exit_code in HOPELESS:
+            return None
+        if lived_seconds >= LONG_LIFE_SECONDS:
+            self._deaths = 0
+        self._deaths += 1
+        if self._deaths >= QUICK_DEATHS:
+            return None
+        return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (self._deaths - 1))

@@ -1,0 +1,64 @@
+"""The process that `launch` starts for each of its workers: the same command, joining what was planned."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from study import command
+from study.parent import follow_parent
+
+if TYPE_CHECKING:
+    from study.worker import Event, Job
+
+PATIENCE_SECONDS = 600.0
+"""A worker may be started while the database is; the launcher has seen that there is one."""
+
+
+def main(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    follow_parent()
+    if arguments.processes_per_trial > 1:
+        from study import process_group
+
+        if arguments.rank is None:
+            return process_group.lead(argv, arguments.processes_per_trial)
+        return process_group.take_part(arguments)
+    from study.event_lines import EventWriter
+
+    return work(arguments, EventWriter())
+
+
+def work(arguments: argparse.Namespace, on_event: Callable[[Event], None]) -> int:
+    """Join the studies and work until they are done; the exit code."""
+    from study.worker import run_worker
+
+    with joined(arguments) as jobs:
+        summary = run_worker(
+            jobs,
+            worker=arguments.worker_name,
+            on_event=on_event,
+            max_retries=arguments.max_retries,
+            join_only=arguments.join_only,
+        )
+    return summary.exit_code
+
+
+@contextmanager
+def joined(arguments: argparse.Namespace) -> Iterator[list[Job]]:
+    """The studies that the launcher planned."""
+    from storage.database import Database
+    from study import launch, request
+
+    requests = request.resolve(arguments)
+    database = Database.open(
+        command.storage_url(arguments.storage),
+        heartbeat_seconds=arguments.heartbeat,
+        grace_seconds=arguments.grace,
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    try:
+        yield launch.join(database, requests, arguments)
+    finally:
+        database.close()
