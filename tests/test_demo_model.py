@@ -1,0 +1,114 @@
+"""The demo's model: small, loadable, pretrained for real, and made by a script that runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from objectives import demo
+from objectives.corpus import passages
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts" / "make_demo_model.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_demo_model", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_folder_is_small_and_holds_no_pickle() -> None:
+    files = [path for path in demo.MODEL_PATH.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 4_000_000
+    assert {path.suffix for path in files} <= {".json", ".safetensors", ".txt"}
+
+
+def test_it_loads_as_a_classifier_with_twelve_pretrained_layers() -> None:
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    model, info = AutoModelForSequenceClassification.from_pretrained(
+        demo.MODEL_PATH, num_labels=3, output_loading_info=True
+    )
+    assert model.config.num_hidden_layers == len(model.bert.encoder.layer) == 12
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    fresh = set(info["missing_keys"])
+    assert fresh
+    assert all(name.startswith(("classifier.", "bert.pooler.")) for name in fresh), fresh
+
+
+@pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"])
+def test_every_word_of_every_task_is_one_known_token(task: str) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(demo.MODEL_PATH)
+    splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else ("validation",)
+    longest = 0
+    for split in splits:
+        for example in demo.examples(task, split):
+            texts = [value for value in example.values() if isinstance(value, str)]
+            tokens = tokenizer(*texts)["input_ids"]
+            longest = max(longest, len(tokens))
+            assert tokenizer.unk_token_id not in tokens
+            assert len(tokens) == sum(len(text.split()) for text in texts) + 1 + len(texts), texts
+    assert longest <= demo.RECIPE["max_length"] <= tokenizer.model_max_length
+
+
+def test_text_outside_the_language_is_spelt_not_lost() -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(demo.MODEL_PATH)
+    assert tokenizer.tokenize("Zebras") == ["z", "##e", "##b", "##r", "##a", "##s"]
+
+
+def test_masked_words_are_guessed_far_better_than_by_frequency(script: ModuleType) -> None:
+    import torch
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(demo.MODEL_PATH)
+    model = AutoModelForMaskedLM.from_pretrained(demo.MODEL_PATH)
+    words = Counter(
+        word
+        for passage in islice(passages("held out"), 1_000)
+        for text in filter(None, passage)
+        for word in text.split()
+    )
+    commonest = max(words.values()) / words.total()
+    accuracy = script.masked_accuracy(model, tokenizer, count=500)
+    assert accuracy > 0.5 > 2 * commonest
+    torch.manual_seed(0)
+    untrained = script.masked_accuracy(type(model)(model.config), tokenizer, count=100)
+    assert untrained < 0.05
+
+
+def test_the_script_makes_a_loadable_folder_twice_the_same(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    for name in ("one", "two"):
+        subprocess.run(
+            [sys.executable, SCRIPT, "--steps", "5", "--batch-size", "4", "--out", tmp_path / name],
+            check=True,
+            capture_output=True,
+            timeout=120,
+        )
+    one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "one")
+    assert len(model.bert.encoder.layer) == 12
+    shipped = json.loads((demo.MODEL_PATH / "config.json").read_text())
+    assert json.loads((tmp_path / "one" / "config.json").read_text()) == shipped
+    vocabulary = AutoTokenizer.from_pretrained(tmp_path / "one").get_vocab()
+    assert vocabulary == AutoTokenizer.from_pretrained(demo.MODEL_PATH).get_vocab()
