@@ -91,6 +91,7 @@ class FineTuning:
         self._compute_depth = 0
         """The depth whose states do not fit into the cache and are computed for each batch."""
         self._splits = self._encode(model_fingerprint, largest_train_size, cache.folder)
+        machine.settle()
 
     def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, _Split]:
         """Training pool, validation splits and selection split, tokenised once."""

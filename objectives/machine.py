@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ _PACKAGES = ("torch", "transformers", "accelerate", "datasets", "optuna")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
+@cache
 def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
 
@@ -40,10 +43,14 @@ def prepare(device: torch.device) -> None:
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def settle() -> None:
+    """What is alive now stays until the end: the collections between trials need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
 def give_back_memory() -> None:
     """Return freed memory to the system, so that the next trial's peak is its own."""
-    import gc
-
     import torch
 
     gc.collect()
