@@ -173,7 +173,7 @@ class Recipe:
 
 
 Report = Callable[[CurvePoint], None]
-"""Called by an objective after each evaluation; it may raise to stop the trial."""
+"""Called by an objective after each evaluation, in each of its processes; it may raise to stop the trial."""
 
 
 class Objective(Protocol):

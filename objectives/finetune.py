@@ -292,8 +292,7 @@ class FineTuning:
                     epoch=round(step / epoch_steps, 4), step=step, train_loss=mean, metrics=scores
                 )
                 progress.curve.append(point)
-                if self.accelerator.is_main_process:
-                    report(point)
+                report(point)
                 loss_sum.zero_()
                 since = 0
                 model.train()

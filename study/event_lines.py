@@ -47,6 +47,9 @@ class EventWriter:
         os.dup2(2, 1)
 
     def __call__(self, event: Event) -> None:
+        self.text(f"{encode(event)}\n")
+
+    def text(self, text: str) -> None:
         # A supervisor that was killed reads no more; the trial at hand is released all the same.
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._out, f"{encode(event)}\n".encode())
+            os.write(self._out, text.encode())

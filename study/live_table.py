@@ -69,11 +69,11 @@ class Board:
                 row.score = event.point.metrics.get(self.jobs[event.study].spec.metric)
             case "finished" if event.record is not None and event.cell is not None:
                 self.pace[event.study].finished(event.cell, event.seconds or 0.0)
-                row.cell, row.doing, row.finished = None, "", row.finished + 1
+                row.cell, row.doing, row.finished = None, "looks for a cell", row.finished + 1
                 score = f"{event.record.metric} {event.record.score:.4f}"
                 return f"{self.tally()}  {study}{event.cell}  {score}  {duration(event.seconds or 0)}"
             case "failed":
-                row.cell, row.doing = None, ""
+                row.cell, row.doing = None, "looks for a cell"
                 return f"{study}{event.cell}  failed: {event.reason}"
             case "lost":
                 row.cell = None
@@ -91,6 +91,11 @@ class Board:
             case "left":
                 row.doing = "done"
         return None
+
+    def state(self, worker: str, text: str) -> None:
+        """What the supervisor knows of a worker that says nothing itself."""
+        row = self.rows.setdefault(worker, Row())
+        row.cell, row.doing = None, text
 
     def tally(self) -> str:
         """`[12/40, 1 failed, 3m20s left]`."""
@@ -146,6 +151,9 @@ class PlainLines:
         if line is not None:
             self.note(f"{_short(event.worker)}  {line}")
 
+    def state(self, worker: str, text: str) -> None:
+        self._board.state(worker, text)
+
     def note(self, text: str) -> None:
         self._out.write(f"{text}\n")
         self._out.flush()
@@ -178,6 +186,9 @@ class LiveTable:
         if line is not None:
             self.note(f"{_short(event.worker)}  {line}")
 
+    def state(self, worker: str, text: str) -> None:
+        self._board.state(worker, text)
+
     def note(self, text: str) -> None:
         self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -196,7 +207,7 @@ class LiveTable:
         table.add_column("cell", overflow="fold")
         for name in ("epoch", metrics.pop() if len(metrics) == 1 else "score", "for", "left", "done"):
             table.add_column(name, justify="right", no_wrap=True)
-        for worker, row in sorted(board.rows.items()):
+        for worker, row in board.rows.items():
             table.add_row(*_texts(board, worker, row, several=len(board.jobs) > 1))
         return table
 

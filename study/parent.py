@@ -19,22 +19,22 @@ def bind_to_parent(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, VARIABLE: str(os.getpid())}
 
 
-def follow_parent() -> None:
-    """SIGTERM to this process when its parent is gone; nothing where nobody bound it."""
+def follow_parent(signum: int = signal.SIGTERM) -> None:
+    """Have this process signalled when its parent is gone; nothing where nobody bound it."""
     named = os.environ.pop(VARIABLE, None)
     if named is None:
         return
     parent = int(named)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        threading.Thread(target=_watch, args=(parent, signum), daemon=True).start()
     if os.getppid() != parent:
         # It died before it could be followed.
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signum)
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, signum: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signum)

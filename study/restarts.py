@@ -14,6 +14,10 @@ HOPELESS = (2, 3, 5)
 """Exit codes that the same command will end with again: wrong usage, no model or data, another spec."""
 
 
+GROUP_BROKEN = 75
+"""Exit code of a process group that lost one of its processes."""
+
+
 class Restarts:
     """Of one worker."""
 
@@ -21,7 +25,7 @@ class Restarts:
         self._deaths = 0
 
     def worked(self) -> None:
-        """It ended a trial, so it can work."""
+        """It finished a trial, so it can."""
         self._deaths = 0
 
     def died(self, exit_code: int, lived_seconds: float) -> float | None:

@@ -23,7 +23,7 @@ from typing import IO, Protocol
 from study.devices import Share
 from study.event_lines import decode
 from study.parent import bind_to_parent
-from study.restarts import DRAINED, Restarts
+from study.restarts import DRAINED, GROUP_BROKEN, Restarts
 from study.worker import Event
 
 STOP_SECONDS = 20.0
@@ -36,6 +36,7 @@ class Display(Protocol):
     """What a person sees of the workers."""
 
     def event(self, event: Event) -> None: ...
+    def state(self, worker: str, text: str) -> None: ...
     def note(self, text: str) -> None: ...
     def tick(self) -> None: ...
 
@@ -125,7 +126,7 @@ class _Supervisor:
                 event = self._events.get(timeout=max(0.001, until - time.monotonic()))
             except queue.Empty:
                 return
-            if event.kind in ("finished", "failed"):
+            if event.kind == "finished":
                 next(member for member in self._members if member.name == event.worker).restarts.worked()
             self._display.event(event)
 
@@ -144,6 +145,7 @@ class _Supervisor:
                 env=bind_to_parent(environment),
                 start_new_session=True,
             )
+        self._display.state(member.name, "starting")
         member.began, member.start_at = time.monotonic(), None
         threading.Thread(target=self._read, args=(member, member.process.stdout), daemon=True).start()
 
@@ -160,11 +162,13 @@ class _Supervisor:
         if code == DRAINED or self._signum is not None:
             return
         pause = member.restarts.died(code, time.monotonic() - member.began)
-        last = "\n".join(f"    {line}" for line in tail(member.log))
+        last = "".join(f"\n    {line}" for line in tail(member.log))
         if pause is None:
-            self._display.note(f"{member.name} {how(code)} and is given up; {member.log} ends:\n{last}")
+            self._display.state(member.name, f"{how(code)}, given up")
+            self._display.note(f"{member.name} {how(code)} and is given up; {member.log} ends:{last}")
         else:
-            self._display.note(f"{member.name} {how(code)}, starts again in {pause:g}s; {member.log}\n{last}")
+            self._display.state(member.name, f"{how(code)}, starts again")
+            self._display.note(f"{member.name} {how(code)}, starts again in {pause:g}s; {member.log}{last}")
             member.start_at = time.monotonic() + pause
 
     def _stop(self) -> None:
@@ -187,6 +191,8 @@ class _Supervisor:
 
 def how(code: int) -> str:
     """`ended with exit code 1`, `was killed by SIGKILL`."""
+    if code == GROUP_BROKEN:
+        return "lost one of its processes"
     if code >= 0:
         return f"ended with exit code {code}"
     return f"was killed by {signal.Signals(-code).name}"
@@ -197,7 +203,7 @@ def tail(log: Path, lines: int = LAST_LINES) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 8192))
         text = file.read().decode(errors="replace")
-    return [line[:300] for line in text.splitlines() if line.strip()][-lines:]
+    return [line[:300] for line in text.splitlines() if line.strip() and not line.startswith("---")][-lines:]
 
 
 def _shell_code(code: int) -> int:

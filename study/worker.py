@@ -66,6 +66,8 @@ class Event:
     """planned, reaped: how many."""
     counts: Counts | None = None
     """idle: what the study waits for."""
+    claim: Claim | None = field(default=None, repr=False, compare=False)
+    """For who must end the trial while its own thread is held up."""
 
 
 @dataclass(kw_only=True)
@@ -281,4 +283,5 @@ class _Run:
         trial = (
             {} if claim is None else {"cell": claim.cell, "number": claim.number, "attempt": claim.attempt}
         )
-        self.on_event(Event(kind=kind, worker=self.worker, study=job.study.name, **trial, **details))  # type: ignore[arg-type]
+        shared = {"kind": kind, "worker": self.worker, "study": job.study.name, "claim": claim}
+        self.on_event(Event(**shared, **trial, **details))  # type: ignore[arg-type]

@@ -18,13 +18,15 @@ PATIENCE_SECONDS = 600.0
 
 
 def main(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    if arguments.rank is not None:
+        from study import ranks
+
+        return ranks.take_part(arguments)
     follow_parent()
     if arguments.processes_per_trial > 1:
         from study import process_group
 
-        if arguments.rank is None:
-            return process_group.lead(argv, arguments.processes_per_trial)
-        return process_group.take_part(arguments)
+        return process_group.lead(argv, arguments.processes_per_trial)
     from study.event_lines import EventWriter
 
     return work(arguments, EventWriter())
