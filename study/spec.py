@@ -38,6 +38,8 @@ class StudySpec:
     """Adaptive: the share of the full model's quality whose operating point is sought."""
     confidence: float = 0.9
     """Adaptive: the bootstrap probability of the answer at which the search stops."""
+    select: str = "per-depth"
+    """Adaptive: "per-depth" tries other learning rates where the answer lies, "full-model" keeps its rate."""
     budget: float | None = None
     """Adaptive: the most it may spend, in `budget_unit`."""
     budget_unit: str = "cells"

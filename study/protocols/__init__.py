@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from objectives.contract import Cell, Outcome, UsageError
-from study.protocols import grid, low_resource, paper
+from study.protocols import adaptive, grid, low_resource, paper
 from study.protocols.defaults import Defaults, defaults
 from study.spec import PROTOCOLS, StudySpec
 
@@ -22,6 +22,7 @@ _PROTOCOLS: dict[str, tuple[Wanted, Explain]] = {
     "grid": (grid.wanted, grid.explain),
     "paper": (paper.wanted, paper.explain),
     "low-resource": (low_resource.wanted, low_resource.explain),
+    "adaptive": (adaptive.wanted, adaptive.explain),
 }
 
 
