@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from study.analysis import Analysis
+from study.names import task_name
 from study.points import ModelPoint, OperatingPoint
 
 if TYPE_CHECKING:
     from study.costs import CurveCosts, DepthCost
+
+MOST_FACTS = 8
 
 
 def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
@@ -21,6 +24,41 @@ def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, 
     models = [m for m in analysis.models if m.threshold == threshold]
     several = len(models) > 1
     return tuple(_sentence(analysis, model, costs, named=several) for model in models)
+
+
+def facts(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[tuple[str, str], ...]:
+    """The few numbers that go on top: a value and what it is."""
+    threshold = min(analysis.thresholds)
+    models = [m for m in analysis.models if m.threshold == threshold]
+    found: list[tuple[str, str]] = []
+    if len(models) == 1 and len([p for p in analysis.points if p.threshold == threshold]) == 1:
+        found += _point_facts(next(p for p in analysis.points if p.threshold == threshold), costs)
+    else:
+        found += [_model_fact(m) for m in models if m.tuned_layers is not None][:MOST_FACTS]
+    counts = analysis.counts
+    failed = f", {counts.failed:,} failed" if counts.failed else ""
+    return (*found, (f"{counts.complete:,}", f"complete trials{failed}"))
+
+
+def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tuple[str, str]]:
+    if point.tuned_layers is None or point.frozen_layers is None:
+        return []
+    found = [(f"{point.tuned_layers} of {point.total_layers}", "layers to tune")]
+    if point.relative is not None:
+        found.append((f"{100 * point.relative:.0f} %", "of full quality"))
+    cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
+    told = {"seconds": "of the time", "peak_memory_bytes": "of the memory", "storage_bytes": "of the storage"}
+    if cost is not None:
+        found += [
+            (f"{100 * share:.0f} %", told[name]) for name, share in cost.relative.items() if name in told
+        ]
+    return found
+
+
+def _model_fact(model: ModelPoint) -> tuple[str, str]:
+    size = "" if model.train_size is None else f" at {model.train_size:,} examples"
+    limit = f", limited by {task_name(model.limiting_task)}" if model.limiting_task else ""
+    return f"{model.tuned_layers} of {model.total_layers}", f"layers to tune in {model.model}{size}{limit}"
 
 
 def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], *, named: bool) -> str:
@@ -39,9 +77,11 @@ def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts]
     share = f"{100 * model.threshold:.4g} %"
     if point.tuned_layers is None or point.frozen_layers is None:
         why = point.notes[0] if point.notes else f"no measured freeze keeps {share} of the full quality"
-        return f"{opening}{'N' if not opening else 'n'}o answer yet for {point.task}: {why}."
+        return f"{opening}{'N' if not opening else 'n'}o answer yet for {task_name(point.task)}: {why}."
     cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
-    where = "" if len(own) == 1 else f" on {point.task}, the most demanding of {_tasks(model, own)}"
+    where = (
+        "" if len(own) == 1 else f" on {task_name(point.task)}, the most demanding of {_tasks(model, own)}"
+    )
     parts = [f"{_kept(point)}{where}", *_savings(cost)]
     return f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
 
@@ -87,7 +127,7 @@ def _savings(cost: DepthCost | None) -> list[str]:
 
 def _tasks(model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
     voting = len(own) - len(model.excluded) - len(model.left_out)
-    without = [*model.excluded, *model.left_out]
+    without = [task_name(task) for task in (*model.excluded, *model.left_out)]
     return f"{voting} tasks" + (f" ({', '.join(without)} left out)" if without else "")
 
 

@@ -5,9 +5,10 @@ One content for every rendering, so that HTML, Markdown and CSV cannot tell diff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Value = str | int | float | bool | None
 Figure = dict[str, Any]
@@ -21,6 +22,11 @@ def plain(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def slug(name: str) -> str:
+    """A file's name from any name: models may be called `org/model` or be a path."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "unnamed"
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,9 @@ class Row:
     group: str | None = None
     """A heading over this row, where it differs from that of the row before."""
     strong: bool = False
+    quiet: bool = False
     marked: frozenset[int] = frozenset()
-    """Columns whose value is the best of its kind."""
+    """Columns whose value stands out; the table's `mark` says as what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +63,19 @@ class Table:
     note: str | None = None
     folded: bool = False
     """Shown closed at first: long, or for those who ask."""
+    hidden: frozenset[str] = frozenset()
+    """Columns that are only in the CSV."""
+    mark: Literal["best", "differs"] = "best"
+    verdicts: bool = False
+    """Agree, differ and cannot tell are set as badges."""
+
+    @property
+    def file(self) -> str:
+        return f"{slug(self.name)}.csv"
+
+    @property
+    def shown(self) -> list[tuple[int, Column]]:
+        return [(i, column) for i, column in enumerate(self.columns) if column.name not in self.hidden]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +151,3 @@ class Document:
     @property
     def charts(self) -> list[Chart]:
         return [b for s in self.sections for b in s.blocks if isinstance(b, Chart)]
-
-
-def rows(values: Sequence[Sequence[Value]]) -> tuple[Row, ...]:
-    return tuple(Row(tuple(line)) for line in values)

@@ -1,21 +1,21 @@
-"""The command `report`: one page, one text and the tables of a study, made from its trial table only."""
+"""The command `report`: a page, a text, tables and figures of studies, made from their trial table."""
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectives.contract import UsageError
-from study.command import new_parser, run
+from study.command import new_parser, note, run
 from study.operating_points import add_analysis_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from study.analysis import Analysis
+    from study.provenance import Provenance
 
 EXAMPLES = """\
   python -m study.report --out report
@@ -24,23 +24,37 @@ EXAMPLES = """\
 """
 
 
-def write(table: pd.DataFrame, analysis: Analysis, folder: Path) -> list[Path]:
-    """report.html, report.md and the tables, in `folder`; the paths written."""
-    from study.answer import answers
-    from study.costs import costs
-    from study.operating_points import render
+def write(
+    table: pd.DataFrame,
+    analysis: Analysis,
+    folder: Path,
+    *,
+    provenance: Provenance | None = None,
+    images: bool = False,
+) -> list[Path]:
+    """report.html, report.md, tables/*.csv and with `images` figures/*.svg and *.png; the first is the page.
 
-    text = render(analysis)
-    said = answers(analysis, costs(table, analysis))
-    paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in said)
-    page = (
-        "<!doctype html><html lang=en><meta charset=utf-8><title>Layer-freezing study</title>"
-        f"<body>{paragraphs}<pre>{html.escape(text)}</pre></body></html>"
-    )
+    `provenance` adds what only the database knows: learning curves, specs, versions, machines.
+    """
+    from study.images import export
+    from study.page import page
+    from study.report_content import document
+    from study.report_text import comma_separated, markdown
+    from study.table import to_csv
+
+    content = document(table, analysis, provenance)
+    exported: dict[str, list[Path]] = {}
+    if images:
+        exported, reason = export(content.charts, folder / "figures")
+        if reason is not None:
+            note(f"figures were not exported as SVG and PNG: {reason}")
+    links = {name: found[0].relative_to(folder).as_posix() for name, found in exported.items()}
     return [
-        _write(folder / "report.html", page),
-        _write(folder / "report.md", "\n\n".join(said) + f"\n\n```\n{text}\n```\n"),
-        _write(folder / "trials.csv", table.to_csv(index=False)),
+        _write(folder / "report.html", page(content)),
+        _write(folder / "report.md", markdown(content, links)),
+        _write(folder / "tables" / "trials.csv", to_csv(table)),
+        *(_write(folder / "tables" / part.file, comma_separated(part)) for part in content.tables),
+        *(path for found in exported.values() for path in found),
     ]
 
 
@@ -57,11 +71,16 @@ def _write(path: Path, text: str) -> Path:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = new_parser("report", "Tables and figures of one or many studies.", EXAMPLES)
+    parser = new_parser("report", "One page, one text, tables and figures of one or many studies.", EXAMPLES)
     add_analysis_options(parser)
-    parser.add_argument("--out", metavar="DIR", default="report", help="the report's folder (default report)")
+    parser.add_argument(
+        "--out", metavar="DIR", default="report", help="the report's folder (default: report)"
+    )
+    parser.add_argument(
+        "--no-images", action="store_true", help="do not export the figures as SVG and PNG as well"
+    )
     arguments = parser.parse_args(argv)
-    from study import trial_table
+    from study import provenance, trial_table
     from study.analysis import analyse
 
     table = trial_table.load(arguments.sources, arguments.storage)
@@ -73,8 +92,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         draws=arguments.draws,
         pairing=arguments.pairing,
     )
-    for path in write(table, analysis, Path(arguments.out)):
-        print(f"report: {path}")
+    paths = write(
+        table,
+        analysis,
+        Path(arguments.out),
+        provenance=provenance.read(arguments.sources, arguments.storage),
+        images=not arguments.no_images,
+    )
+    tables = sum(path.suffix == ".csv" for path in paths)
+    figures = sum(path.suffix in (".svg", ".png") for path in paths)
+    print(f"report: {paths[0]}")
+    print(f"        {paths[1].name}, {tables} tables, {figures} figure files beside it")
     return 0
 
 
