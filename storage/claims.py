@@ -101,6 +101,7 @@ class Claim:
         self._lease = Lease(self._beat, study.database.heartbeat_seconds, f"lease of trial {self.number}")
 
     def start_lease(self) -> None:
+        self.study.database.leases.add(self._lease)
         self._lease.start()
 
     @property

