@@ -18,6 +18,8 @@ _MOST_WEIGHTS = 2_000_000
 """Weights made at a time: more draws than fit are done in chunks."""
 _MOST_KEPT = 16_000_000
 """Weights kept for other cells with as many runs."""
+_FEW_SEEDS = 7
+"""Up to here the draws repeat each other so often that each different one is worked out once."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,14 @@ class Runs:
     """(runs, columns): the score, and the selection score where there is one."""
 
 
+@dataclass(frozen=True)
+class Resampled:
+    means: NDArray[np.float64]
+    """(columns, cells, different draws)."""
+    times: NDArray[np.int64]
+    """How often each of these draws came up."""
+
+
 class Resampler:
     """Draws every cell's runs with replacement, the same way in every analysis with the same seed."""
 
@@ -37,52 +47,71 @@ class Resampler:
         self._seed = seed
         self._kept: dict[int, list[NDArray[np.float64]]] = {}
         self._kept_weights = 0
+        self._few: dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
 
-    def means(self, cells: Sequence[Runs], *, paired: bool) -> NDArray[np.float64]:
-        """(draws, cells, columns): each cell alone is an ordinary bootstrap of the mean of its n runs.
+    def resample(self, cells: Sequence[Runs], *, paired: bool) -> Resampled:
+        """Each cell alone is an ordinary bootstrap of the mean of its n runs.
 
         Independent: no two cells have anything in common. Paired: seeds are drawn, not runs; cells
         with the same seeds get the same ones in a draw, cells that share some have those in common.
         """
-        columns = cells[0].values.shape[1] if cells else 1
-        means = np.empty((self.draws, len(cells), columns))
+        seeds = cells[0].seeds
+        if paired and len(seeds) <= _FEW_SEEDS and all(_same(cell.seeds, seeds) for cell in cells):
+            weights, times = self._distinct(len(seeds))
+            values = np.stack([cell.values[cell.seeds.argsort()].T for cell in cells], axis=1)
+            return Resampled(values @ weights / len(seeds), times)
+        means = np.empty((cells[0].values.shape[1], len(cells), self.draws))
         fill = self._paired if paired else self._independent
         fill(cells, means)
-        return means
+        return Resampled(means, np.ones(self.draws, dtype=np.int64))
+
+    def _distinct(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        if n not in self._few:
+            weights = np.concatenate([chunk for _, chunk in self._weights(n)], axis=1)
+            self._few[n] = np.unique(weights, axis=1, return_counts=True)
+        return self._few[n]
 
     def _independent(self, cells: Sequence[Runs], means: NDArray[np.float64]) -> None:
         sizes = np.array([len(cell.seeds) for cell in cells])
         for n in np.unique(sizes):
             inside = np.flatnonzero(sizes == n)
-            values = np.stack([cells[i].values for i in inside.tolist()], axis=1)
-            drawn = np.empty((self.draws, len(inside), values.shape[2]))
+            values = np.stack([cells[i].values.T for i in inside.tolist()], axis=1) / n
+            drawn = np.empty((*values.shape[:2], self.draws))
             for start, weights in self._weights(int(n)):
-                drawn[start : start + len(weights)] = np.tensordot(weights, values, axes=1) / n
-            # The rows of weights are independent of each other, so cells that read them from different
-            # rows on are independent in every draw, at the price of one set of weights for all.
-            for k, i in enumerate(inside):
-                means[:, i] = np.roll(drawn[:, k], int(i), axis=0)
+                drawn[..., start : start + weights.shape[1]] = values @ weights
+            # The draws of one run are independent of each other, so cells that begin at different
+            # draws are independent in every draw, at the price of one set of weights for all.
+            for k, i in enumerate(inside.tolist()):
+                turn = i % self.draws
+                means[:, i, turn:] = drawn[:, k, : self.draws - turn]
+                means[:, i, :turn] = drawn[:, k, self.draws - turn :]
 
     def _paired(self, cells: Sequence[Runs], means: NDArray[np.float64]) -> None:
-        seeds = np.unique(np.concatenate([cell.seeds for cell in cells]))
-        counts = np.zeros((len(seeds), len(cells)))
-        totals = np.zeros((*counts.shape, means.shape[2]))
-        for i, cell in enumerate(cells):
-            at = np.searchsorted(seeds, cell.seeds)
-            np.add.at(counts[:, i], at, 1)
-            np.add.at(totals[:, i], at, cell.values)
-        sets, of_cell = np.unique(counts > 0, axis=1, return_inverse=True)
-        for j in range(sets.shape[1]):
+        seeds, at = np.unique(np.concatenate([cell.seeds for cell in cells]), return_inverse=True)
+        of_run = np.repeat(np.arange(len(cells)), [len(cell.seeds) for cell in cells])
+        values = np.concatenate([cell.values for cell in cells])
+        counts = np.zeros((len(cells), len(seeds)))
+        np.add.at(counts, (of_run, at), 1.0)
+        totals = np.zeros((len(means), *counts.shape))
+        for k, total in enumerate(totals):
+            np.add.at(total, (of_run, at), values[:, k])
+        sets, of_cell = np.unique(counts > 0, axis=0, return_inverse=True)
+        for j, member in enumerate(sets):
             inside = np.flatnonzero(of_cell == j)
-            member = sets[:, j]
+            whole = len(inside) == len(cells)
+            once = counts[inside].max() == 1
             source = self._weights(len(seeds)) if member.all() else self._member_weights(member)
             for start, weights in source:
-                rows = slice(start, start + len(weights))
-                runs = weights @ counts[:, inside]
-                means[rows, inside] = np.tensordot(weights, totals[:, inside], axes=1) / runs[..., None]
+                drawn = slice(start, start + weights.shape[1])
+                # With one run a seed every draw holds as many runs as the cell has.
+                runs = member.sum() if once else counts[inside] @ weights
+                if whole:
+                    np.divide(totals @ weights, runs, out=means[..., drawn])
+                else:
+                    means[:, inside, drawn] = (totals[:, inside] @ weights) / runs
 
     def _weights(self, n: int) -> Iterator[tuple[int, NDArray[np.float64]]]:
-        """How often each draw holds each of n runs, in chunks of draws with their first draw."""
+        """How often each draw holds each of n runs, (runs, draws), in chunks with their first draw."""
         if n in self._kept:
             chunks = iter(self._kept[n])
         else:
@@ -94,7 +123,7 @@ class Resampler:
         start = 0
         for weights in chunks:
             yield start, weights
-            start += len(weights)
+            start += weights.shape[1]
 
     def _member_weights(self, member: NDArray[np.bool_]) -> Iterator[tuple[int, NDArray[np.float64]]]:
         """The weights of a cell that lacks some of the seeds.
@@ -106,7 +135,7 @@ class Resampler:
         for first, generator in self._blocks(seeds):
             block = first
             found = np.zeros((len(block), 1), dtype=np.int64)
-            weights = np.zeros(block.shape)
+            weights = np.zeros((seeds, len(block)))
             while True:
                 hit = member[block]
                 rank = hit.cumsum(axis=1) + found
@@ -116,7 +145,7 @@ class Resampler:
                     break
                 block = generator.integers(0, seeds, block.shape, dtype=block.dtype)
             yield start, weights
-            start += len(weights)
+            start += weights.shape[1]
 
     def _blocks(self, n: int) -> Iterator[tuple[NDArray[np.unsignedinteger], np.random.Generator]]:
         """Chunks of draws, n runs each, and the generator that goes on with their rows."""
@@ -128,10 +157,31 @@ class Resampler:
             yield generator.integers(0, n, shape, dtype=smallest), generator
 
 
+def _same(these: NDArray[np.int64], those: NDArray[np.int64]) -> bool:
+    """The same seeds, once each."""
+    unique = np.unique(these)
+    return len(unique) == len(these) and np.array_equal(unique, np.unique(those))
+
+
+def quantiles(values: NDArray[np.float64], times: NDArray[np.int64], shares: Sequence[float]) -> list[float]:
+    """As numpy's of every value repeated its times, without repeating it."""
+    if len(times) == times.sum():
+        return [float(value) for value in np.quantile(values, shares)]
+    order = values.argsort()
+    values, last = values[order], times[order].cumsum()
+    found = []
+    for share in shares:
+        place = share * (last[-1] - 1)
+        low, high = values[np.searchsorted(last, (np.floor(place), np.ceil(place)), side="right")]
+        found.append(float(low + (high - low) * (place % 1)))
+    return found
+
+
 def _counted(
     block: NDArray[np.unsignedinteger], n: int, taken: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:
-    at = np.arange(len(block), dtype=np.int64)[:, None] * n + block
+    draws = len(block)
+    at = block.astype(np.int64) * draws + np.arange(draws)[:, None]
     flat = at.ravel() if taken is None else at[taken]
-    counts: NDArray[np.float64] = np.bincount(flat, minlength=len(block) * n).astype(np.float64)
-    return counts.reshape(len(block), n)
+    counts: NDArray[np.float64] = np.bincount(flat, minlength=draws * n).astype(np.float64)
+    return counts.reshape(n, draws)

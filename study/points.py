@@ -156,17 +156,18 @@ def _resampled(
     curve: Curve, draws: Draws, threshold: float
 ) -> tuple[dict[int, float], float, DepthScore | None]:
     """The probability of each answer, of none at all, and the deepest confident freeze."""
-    full = draws.full[:, None]
+    bar = threshold * draws.full - _TIE * np.abs(draws.full)
     with np.errstate(invalid="ignore"):
-        passed: NDArray[np.bool_] = draws.scores >= threshold * full - _TIE * np.abs(full)
-    passed &= full > 0
-    deepest = passed.shape[1] - 1 - passed[:, ::-1].argmax(axis=1)
-    deepest[~passed.any(axis=1)] = -1
-    share = np.bincount(deepest + 1, minlength=passed.shape[1] + 1) / len(deepest)
+        passed: NDArray[np.bool_] = draws.scores >= bar
+    passed &= draws.full > 0
+    deepest = np.zeros(len(draws.full), dtype=np.int64)
+    for i, here in enumerate(passed):
+        deepest[here] = i + 1
+    share = np.bincount(deepest, draws.times, minlength=len(passed) + 1) / draws.times.sum()
     probability = {
         depth.frozen_layers: float(p) for depth, p in zip(curve.depths, share[1:], strict=True) if p > 0
     }
-    sure = draws.usable & (passed.mean(axis=0) >= CONFIDENCE)
+    sure = draws.usable & (passed @ draws.times >= CONFIDENCE * draws.times.sum())
     confident = curve.depths[int(np.flatnonzero(sure)[-1])] if sure.any() else None
     return probability, float(share[0]), confident
 

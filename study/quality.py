@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from study.bootstrap import Resampler
+from study.bootstrap import Resampler, quantiles
 from study.runs import Counts, DepthRuns, Group, RateRuns, total, tuned_layers
 from study.selection import Draws, Select, choose, draw
 
@@ -153,10 +153,12 @@ def _depth_score(
     scores = rate.runs.scores[kept] if rate else np.zeros(0)
     low = high = relative_low = relative_high = None
     if draws is not None and rate is not None and len(rate.runs.seeds) > 1:
-        low, high = _interval(draws.scores[:, index])
+        low, high = _interval(draws.scores[index], draws.times)
         if full_score is not None and draws.usable[index]:
-            positive = draws.full > 0
-            relative_low, relative_high = _interval(draws.scores[positive, index] / draws.full[positive])
+            ratio = np.divide(
+                draws.scores[index], draws.full, out=np.full(len(draws.full), np.nan), where=draws.full > 0
+            )
+            relative_low, relative_high = _interval(ratio, draws.times)
     corrected = None
     if (
         score is not None
@@ -185,12 +187,14 @@ def _depth_score(
     )
 
 
-def _interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
-    values = values[np.isfinite(values)]
+def _interval(values: NDArray[np.float64], times: NDArray[np.int64]) -> tuple[float | None, float | None]:
+    known = np.isfinite(values)
+    if not known.all():
+        values, times = values[known], times[known]
     if not len(values):
         return None, None
-    low, high = np.quantile(values, (0.025, 0.975))
-    return float(low), float(high)
+    low, high = quantiles(values, times, (0.025, 0.975))
+    return low, high
 
 
 def _rate_score(rate: RateRuns, by_selection: bool) -> RateScore:

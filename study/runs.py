@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -55,9 +57,14 @@ class Sample:
     kept: NDArray[np.bool_]
     """False for runs the outlier filter removed; never all of them."""
 
-    @property
+    @cached_property
     def score(self) -> float:
-        return float(self.scores[self.kept].mean())
+        return _mean(self.scores, self.kept)
+
+    @cached_property
+    def selection_score(self) -> float:
+        """NaN where a run that counts has none."""
+        return _mean(self.selection, self.kept)
 
 
 @dataclass(frozen=True)
@@ -75,14 +82,11 @@ class RateRuns:
 
     @property
     def has_selection(self) -> bool:
-        chosen = self.choosing
-        return bool(np.isfinite(chosen.selection[chosen.kept]).all())
+        return isfinite(self.choosing.selection_score)
 
     def choice(self, by_selection: bool) -> float:
         """The mean that this rate is chosen by."""
-        chosen = self.choosing
-        values = chosen.selection if by_selection else chosen.scores
-        return float(values[chosen.kept].mean())
+        return self.choosing.selection_score if by_selection else self.choosing.score
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,12 @@ def _sample(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Sa
     scores = columns.score[rows]
     kept = np.ones(len(rows), dtype=bool) if outliers == "none" else paper_keeps(scores)
     return Sample(columns.seed[rows], scores, columns.selection[rows], kept)
+
+
+def _mean(values: NDArray[np.float64], kept: NDArray[np.bool_]) -> float:
+    # fsum, so that equal runs have exactly their own value as mean, and ties stay ties.
+    counted = values.tolist() if kept.all() else values[kept].tolist()
+    return fsum(counted) / len(counted)
 
 
 def paper_keeps(scores: NDArray[np.float64]) -> NDArray[np.bool_]:

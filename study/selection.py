@@ -24,9 +24,11 @@ _MOST_CELLS = 1_000
 
 @dataclass(frozen=True)
 class Draws:
-    """The bootstrap of a curve: one column per depth, NaN where a depth could not be drawn."""
+    """The bootstrap of a curve: (depths, different draws), NaN where a depth could not be drawn."""
 
     scores: NDArray[np.float64]
+    times: NDArray[np.int64]
+    """How often each draw came up."""
     full: NDArray[np.float64]
     usable: NDArray[np.bool_]
     """Depths with at least two runs, as the full model has: only these carry uncertainty."""
@@ -80,25 +82,41 @@ def draw(
     searches = [i for i, rate in enumerate(rates) if rate.search is not None]
     samples = [rate.runs for rate in rates] + [rate.search for rate in rates if rate.search is not None]
     cells = [_runs(sample, by_selection) for sample in samples]
-    means = resampler.means(cells, paired=paired)
-    choices = means[:, : len(rates), int(by_selection)].copy()
-    choices[:, searches] = means[:, len(rates) :, int(by_selection)]
-    scores = np.full((resampler.draws, len(tried)), np.nan)
-    start, best = 0, np.zeros(resampler.draws, dtype=np.int64)
+    resampled = resampler.resample(cells, paired=paired)
+    means, draws = resampled.means, len(resampled.times)
+    choices = means[int(by_selection), : len(rates)]
+    if searches:
+        choices = choices.copy()
+        choices[searches] = means[int(by_selection), len(rates) :]
+    scores = np.full((len(tried), draws), np.nan)
+    start, best = 0, np.zeros(draws, dtype=np.int64)
     follow = select == "full-model" and group.depths[0].frozen_layers == 0 and bool(tried[0])
     everywhere = {rate.learning_rate: k for k, rate in enumerate(tried[0])}
     for i, depth in enumerate(tried):
-        columns = slice(start, start + len(depth))
+        here = slice(start, start + len(depth))
         start += len(depth)
         if follow and i > 0:
             for k, rate in enumerate(depth):
-                rows = best == everywhere[rate.learning_rate]
-                scores[rows, i] = means[rows, columns.start + k, 0]
+                of_rate = best == everywhere[rate.learning_rate]
+                scores[i, of_rate] = means[0, here.start + k, of_rate]
         elif depth:
-            best = choices[:, columns].argmax(axis=1)
-            scores[:, i] = np.take_along_axis(means[:, columns, 0], best[:, None], axis=1)[:, 0]
+            best, scores[i] = _chosen(choices[here], means[0, here])
     enough = np.array([rate is not None and len(rate.runs.seeds) > 1 for rate in chosen])
-    return Draws(scores, scores[:, 0], enough & enough[0])
+    return Draws(scores, resampled.times, scores[0], enough & enough[0])
+
+
+def _chosen(
+    choices: NDArray[np.float64], scores: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For each draw the first of the best rates, and its score."""
+    best = np.zeros(choices.shape[1], dtype=np.int64)
+    top, score = choices[0].copy(), scores[0].copy()
+    for k in range(1, len(choices)):
+        better = choices[k] > top
+        best[better] = k
+        np.copyto(top, choices[k], where=better)
+        np.copyto(score, scores[k], where=better)
+    return best, score
 
 
 def _tried(group: Group, chosen: list[RateRuns | None], select: Select) -> list[list[RateRuns]]:
@@ -141,7 +159,8 @@ def _passed_over(depth: DepthRuns, by_selection: bool) -> list[str]:
     if not depth.rates:
         return []
     best = _best(depth.rates, by_selection).choice(by_selection)
-    few = [rate for rate in depth.rates if all(rate is not other for other in _enough(depth.rates))]
+    enough = {rate.learning_rate for rate in _enough(depth.rates)}
+    few = [rate for rate in depth.rates if rate.learning_rate not in enough]
     return [
         f"frozen {depth.frozen_layers}: rate {rate.learning_rate:g} was not chosen, its higher mean is of "
         f"{len(rate.choosing.seeds)} run(s) only"
