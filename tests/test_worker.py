@@ -1,0 +1,301 @@
+"""A worker's life: it runs what it claims, plans what is wanted next, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import optuna
+import pytest
+
+from objectives.contract import (
+    Cell,
+    CurvePoint,
+    HubError,
+    Recipe,
+    Report,
+    TrialFailed,
+    TrialRecord,
+)
+from storage.database import Database
+from study.planning import plan_study, search_space
+from study.spec import StudySpec
+from study.worker import Event, Job, WorkerSummary, run_worker
+
+FORK = multiprocessing.get_context("fork")
+
+
+def make_spec(**changes: object) -> StudySpec:
+    fields: dict[str, object] = {
+        "task": "mrpc",
+        "metric": "f1",
+        "model": "tiny",
+        "model_fingerprint": "m",
+        "data": "d",
+        "data_fingerprint": "d",
+        "total_layers": 4,
+        "frozen_layers": (0, 2, 3, 4),
+        "learning_rates": (1e-5, 2e-5),
+        "seeds": (1, 2),
+        "recipe": Recipe(),
+    }
+    return StudySpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def quick(cell: Cell, report: Report) -> TrialRecord:
+    score = 0.9 - cell.frozen_layers / 100 + cell.learning_rate
+    report(CurvePoint(epoch=1, step=1, train_loss=0.5, metrics={"f1": score}))
+    return TrialRecord(metric="f1", score=score)
+
+
+@pytest.fixture
+def database(sqlite_url: str) -> Iterator[Database]:
+    opened = Database.open(sqlite_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
+    yield opened
+    opened.close()
+
+
+def make_job(
+    database: Database, objective: Callable[[Cell, Report], TrialRecord] = quick, **changes: object
+) -> Job:
+    spec = make_spec(**changes)
+    study = database.create_study(f"{spec.task}-{spec.protocol}", {"spec": spec.to_json()})
+    return Job(study=study, spec=spec, make_objective=lambda: objective)
+
+
+def work(*jobs: Job, **options: object) -> tuple[WorkerSummary, list[Event]]:
+    events: list[Event] = []
+    settings: dict[str, object] = {"max_retries": 1, "poll_seconds": 0.1, **options}
+    return run_worker(jobs, worker="w", on_event=events.append, **settings), events  # type: ignore[arg-type]
+
+
+def test_plans_runs_and_leaves(database: Database) -> None:
+    job = make_job(database)
+    summary, events = work(job)
+    assert (summary.finished, summary.failed, summary.exit_code) == (16, 0, 0)
+    assert job.study.counts().complete == 16
+    kinds = Counter(event.kind for event in events)
+    assert kinds == {"planned": 1, "claimed": 16, "reported": 16, "finished": 16, "left": 1}
+    finished = [event for event in events if event.kind == "finished"]
+    assert all(event.cell and event.record and event.seconds is not None for event in finished)
+    assert all(trial.curve for trial in job.study.trials())
+    again, events = work(job)
+    assert again.finished == 0
+    assert [event.kind for event in events] == ["left"]
+
+
+def test_phases_follow_each_other_by_themselves(database: Database) -> None:
+    job = make_job(database, protocol="paper")
+    _, events = work(job)
+    assert [event.trials for event in events if event.kind == "planned"] == [4, 6]
+    best = {trial.cell.learning_rate for trial in job.study.trials() if trial.cell.frozen_layers}
+    assert best == {2e-5}
+
+
+def test_moves_on_to_the_next_study_with_a_new_objective(database: Database) -> None:
+    made: list[str] = []
+
+    def job(task: str) -> Job:
+        plain = make_job(database, task=task)
+
+        def make() -> Callable[[Cell, Report], TrialRecord]:
+            made.append(task)
+            return quick
+
+        return Job(study=plain.study, spec=plain.spec, make_objective=make)
+
+    jobs = [job("mrpc"), job("rte"), job("cola")]
+    summary, events = work(*jobs)
+    assert summary.finished == 48
+    assert made == ["mrpc", "rte", "cola"]
+    assert [event.study for event in events if event.kind == "left"] == [one.study.name for one in jobs]
+
+
+def test_train_size_is_a_parameter_where_the_protocol_has_it(database: Database) -> None:
+    job = make_job(database, protocol="low-resource", train_sizes=(50, 100), learning_rates=(5e-5,))
+    work(job)
+    assert search_space(job.spec)["train_size"] == [50, 100]
+    assert {trial.cell.train_size for trial in job.study.trials()} == {50, 100}
+    assert "train_size" not in search_space(make_spec())
+
+
+def test_failed_trials_are_retried_and_the_study_goes_on(database: Database) -> None:
+    tries: Counter[Cell] = Counter()
+
+    def shaky(cell: Cell, report: Report) -> TrialRecord:
+        tries[cell] += 1
+        if cell.seed == 1 and tries[cell] == 1:
+            raise TrialFailed("out of memory")
+        if cell.frozen_layers == 4:
+            raise TrialFailed("f1 is nan", retry=False)
+        return quick(cell, report)
+
+    job = make_job(database, shaky)
+    summary, events = work(job)
+    assert summary.finished == 12
+    assert job.study.counts().failed == 4
+    assert {event.reason for event in events if event.kind == "failed"} == {"out of memory", "f1 is nan"}
+    assert max(tries.values()) == 2
+
+
+def test_programming_error_stops_the_worker(database: Database) -> None:
+    def broken(cell: Cell, report: Report) -> TrialRecord:
+        raise IndexError("list index\nout of range")
+
+    job = make_job(database, broken)
+    with pytest.raises(IndexError):
+        work(job)
+    [trial] = [trial for trial in job.study.trials() if trial.state == "FAIL"]
+    assert trial.reason == "IndexError: list index out of range"
+    assert job.study.counts().running == 0
+
+
+def test_worker_that_cannot_run_any_cell_gives_its_claim_back(database: Database) -> None:
+    plain = make_job(database)
+
+    def make() -> Callable[[Cell, Report], TrialRecord]:
+        raise HubError("no network")
+
+    with pytest.raises(HubError):
+        work(Job(study=plain.study, spec=plain.spec, make_objective=make))
+    assert plain.study.counts().waiting == 16
+    assert {trial.state for trial in plain.study.trials()} == {"WAITING"}
+
+
+def test_join_only_never_plans_and_still_leaves(database: Database) -> None:
+    job = make_job(database)
+    summary, _ = work(job, join_only=True)
+    assert (summary.finished, len(job.study.trials())) == (0, 0)
+    plan_study(job.study, job.spec, max_retries=1)
+    summary, _ = work(job, join_only=True)
+    assert summary.finished == 16
+
+
+def test_last_worker_waits_for_the_dead_and_runs_their_cells(database: Database) -> None:
+    job = make_job(database)
+    plan_study(job.study, job.spec, max_retries=1)
+    dead = job.study.claim("dead")
+    assert dead is not None
+    dead._lease.stop()
+    summary, events = work(job)
+    assert summary.finished == 16
+    assert {"idle", "reaped"} <= {event.kind for event in events}
+    [retried] = [trial for trial in job.study.trials() if trial.attempt == 2]
+    assert retried.cell == dead.cell
+
+
+def test_last_worker_repairs_a_lost_successor(database: Database) -> None:
+    job = make_job(database)
+    plan_study(job.study, job.spec, max_retries=1)
+    database.optuna_storage.set_trial_state_values(
+        job.study.optuna_study.trials[3]._trial_id, optuna.trial.TrialState.FAIL
+    )
+    summary, _ = work(job)
+    assert summary.finished == 16
+    assert {outcome.state for outcome in job.study.outcomes()} == {"COMPLETE"}
+
+
+def test_lost_lease_stops_the_training(database: Database) -> None:
+    evaluations = []
+
+    def slow(cell: Cell, report: Report) -> TrialRecord:
+        running = [trial for trial in job.study.optuna_study.trials if trial.state.name == "RUNNING"]
+        if not evaluations:
+            database.optuna_storage.set_trial_state_values(running[0]._trial_id, optuna.trial.TrialState.FAIL)
+            for step in range(1000):
+                evaluations.append(step)
+                report(CurvePoint(epoch=1, step=step, train_loss=0.5, metrics={"f1": 0.5}))
+        return quick(cell, report)
+
+    job = make_job(database, slow)
+    summary, events = work(job)
+    assert (summary.finished, summary.lost) == (16, 1)
+    assert len(evaluations) == 1
+    assert [event.kind for event in events].count("lost") == 1
+
+
+def test_runs_in_another_thread_too(database: Database) -> None:
+    job = make_job(database)
+    found: list[WorkerSummary] = []
+    thread = threading.Thread(target=lambda: found.append(work(job)[0]))
+    thread.start()
+    thread.join(30)
+    assert found[0].finished == 16
+
+
+def endless(cell: Cell, report: Report) -> TrialRecord:
+    report(CurvePoint(epoch=1, step=1, train_loss=0.5, metrics={"f1": 0.5}))
+    try:
+        while True:
+            sum(range(10_000))
+    finally:
+        if os.environ.get("ELSA_TEST_HANG"):
+            time.sleep(30)
+
+
+def _worker(url: str) -> None:
+    database = Database.open(url, heartbeat_seconds=0.5, grace_seconds=1.5)
+    os._exit(work(make_job(database, endless))[0].exit_code)
+
+
+def running_worker(database: Database, url: str) -> multiprocessing.process.BaseProcess:
+    process = FORK.Process(target=_worker, args=(url,))
+    process.start()
+    job = make_job(database)
+    deadline = time.monotonic() + 20
+    while not any(trial.curve for trial in job.study.trials()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_releases_the_trial_within_a_second(
+    database: Database, sqlite_url: str, signum: int, code: int
+) -> None:
+    process = running_worker(database, sqlite_url)
+    assert process.pid is not None
+    began = time.monotonic()
+    os.kill(process.pid, signum)
+    study = database.study("mrpc-grid")
+    while study.counts().running:
+        assert time.monotonic() - began < 1
+        time.sleep(0.01)
+    process.join(5)
+    assert process.exitcode == code
+    assert study.counts().waiting == 16
+    assert {trial.attempt for trial in study.trials()} == {1}
+
+
+def test_second_interrupt_ends_at_once(
+    database: Database, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELSA_TEST_HANG", "1")
+    process = running_worker(database, sqlite_url)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(1)
+    assert process.is_alive()
+    os.kill(process.pid, signal.SIGINT)
+    process.join(1)
+    assert process.exitcode == -signal.SIGINT
+
+
+def test_signal_while_idle_ends_at_once(database: Database, sqlite_url: str) -> None:
+    job = make_job(database, frozen_layers=(0,), learning_rates=(1e-5,), seeds=(1,))
+    plan_study(job.study, job.spec, max_retries=1)
+    held = job.study.claim("somebody else")
+    assert held is not None
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+    before = signal.getsignal(signal.SIGTERM)
+    began = time.monotonic()
+    summary, _ = work(job, poll_seconds=30.0)
+    assert summary.exit_code == 143
+    assert time.monotonic() - began < 2
+    assert signal.getsignal(signal.SIGTERM) is before
+    held.release()
