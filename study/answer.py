@@ -15,8 +15,6 @@ from study.points import ModelPoint, OperatingPoint
 if TYPE_CHECKING:
     from study.costs import CurveCosts, DepthCost
 
-MOST_FACTS = 8
-
 
 def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
     """One sentence per model and train size, at the lowest threshold."""
@@ -34,10 +32,10 @@ def facts(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[tuple[s
     if len(models) == 1 and len([p for p in analysis.points if p.threshold == threshold]) == 1:
         found += _point_facts(next(p for p in analysis.points if p.threshold == threshold), costs)
     else:
-        found += [_model_fact(m) for m in models if m.tuned_layers is not None][:MOST_FACTS]
+        found += _scope_facts(analysis)
     counts = analysis.counts
-    failed = f", {counts.failed:,} failed" if counts.failed else ""
-    return (*found, (f"{counts.complete:,}", f"complete trials{failed}"))
+    found.append((f"{counts.complete:,}", "complete trials"))
+    return (*found, *([(f"{counts.failed:,}", "failed trials")] if counts.failed else []))
 
 
 def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tuple[str, str]]:
@@ -55,10 +53,19 @@ def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tup
     return found
 
 
-def _model_fact(model: ModelPoint) -> tuple[str, str]:
-    size = "" if model.train_size is None else f" at {model.train_size:,} examples"
-    limit = f", limited by {task_name(model.limiting_task)}" if model.limiting_task else ""
-    return f"{model.tuned_layers} of {model.total_layers}", f"layers to tune in {model.model}{size}{limit}"
+def _scope_facts(analysis: Analysis) -> list[tuple[str, str]]:
+    """Of several models or tasks: how much was compared. The sentences say the rest."""
+    models = {c.model for c in analysis.curves}
+    tasks = {c.task for c in analysis.curves}
+    sizes = {c.train_size for c in analysis.curves}
+    runs = [len(d.scores) for c in analysis.curves for d in c.depths if d.scores]
+    span = f"{min(runs)}–{max(runs)}" if runs and min(runs) < max(runs) else str(max(runs, default=0))
+    return [
+        (str(len(models)), "model" if len(models) == 1 else "models"),
+        (str(len(tasks)), "task" if len(tasks) == 1 else "tasks"),
+        *([(str(len(sizes)), "train sizes")] if len(sizes) > 1 else []),
+        (span, "runs behind each mean"),
+    ]
 
 
 def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], *, named: bool) -> str:

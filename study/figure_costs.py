@@ -58,7 +58,7 @@ def _chart(name: CostName, title: str, pairs: Sequence[tuple[Curve, CurveCosts]]
         name=f"quality-cost-{name.replace('_', '-')}",
         title=f"Quality against {title}",
         caption=(
-            f"Both relative to the full model; each point is a depth, its number the frozen layers. "
+            "Both relative to the full model; each point is a depth, and the rightmost is the full model. "
             f"Filled: no depth is both better and cheaper.{storage}"
         ),
         panels=panels,

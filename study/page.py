@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable
 from functools import cache
-from html import escape
+from html import escape as escape_html
 from importlib.resources import files
 from typing import Any
 
@@ -60,6 +60,11 @@ def plotly_script() -> str:
     return str(get_plotlyjs()).replace("</script", "<\\/script")
 
 
+def escape(text: str) -> str:
+    """For HTML; a number and its unit stay on one line."""
+    return escape_html(text).replace(" %", "\u00a0%")
+
+
 def _asset(name: str) -> str:
     return files("study").joinpath(name).read_text(encoding="utf-8")
 
@@ -81,7 +86,7 @@ def _header(document: Document) -> str:
     facts = "".join(f"<div><dt>{escape(v)}</dt><dd>{escape(label)}</dd></div>" for v, label in document.facts)
     links = " ".join(f'<a href="#{s.anchor}">{escape(s.title)}</a>' for s in document.sections)
     return f"""<header>
-<p class="kicker">{badges}How many layers need fine-tuning? {escape(document.title)}</p>
+<p class="kicker">{badges}Layer freezing: {escape(document.title)}</p>
 {_answers(document.answers)}
 {warnings}
 <dl class="facts">{facts}</dl>
@@ -96,7 +101,7 @@ def _answers(answers: tuple[str, ...]) -> str:
     for answer in answers:
         model, _, rest = answer.partition(": ")
         items.append(f"<li><b>{escape(model)}</b>: {escape(rest)}</li>")
-    return f'<h1>One answer per model</h1>\n<ul class="answers">{"".join(items)}</ul>'
+    return f'<h1>How many layers need fine-tuning?</h1>\n<ul class="answers">{"".join(items)}</ul>'
 
 
 def _section(section: Section) -> str:

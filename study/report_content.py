@@ -79,7 +79,9 @@ def _quality(analysis: Analysis) -> Section:
 
 def _points(analysis: Analysis) -> Section:
     blocks: list[Block] = [points.models_table(analysis), *points.points_tables(analysis)]
-    blocks += points.paper_tables(analysis)
+    like_the_paper = points.paper_tables(analysis)
+    if like_the_paper:
+        blocks += [Words(points.PAPER_TABLES), *like_the_paper]
     gains = points.gains_table(analysis)
     return Section("operating-points", "Operating points", (*blocks, *([gains] if gains else [])))
 

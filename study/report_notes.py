@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import filterfalse
 
 from study import names
 from study.analysis import Analysis
 from study.quality import DepthScore
 
 MOST_PLACES = 4
+_COUNTS = re.compile(r"\d+ (failed|diverged|runs collapsed|trials not finished|runs removed)")
+"""Said already, place by place, by the table of what became of the trials."""
 
 
 def caveats(analysis: Analysis) -> tuple[str, ...]:
@@ -39,7 +43,7 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
         found.append(
             f"On {', '.join(trap)} answering the majority class alone already keeps "
             f"{names.percent_short(min(analysis.thresholds))} of the full score: "
-            "read the column “above chance frozen” there."
+            "read the column “frozen, above chance” there."
         )
     runs = [len(d.scores) for c in analysis.curves for d in c.depths if d.scores]
     if runs:
@@ -56,7 +60,7 @@ def notes(analysis: Analysis) -> tuple[str, ...]:
     """What the analysis noted, each once, with the places it holds for."""
     places: dict[str, list[str]] = {}
     for curve in analysis.curves:
-        for note in curve.notes:
+        for note in filterfalse(_COUNTS.match, curve.notes):
             places.setdefault(note, []).append(_place(curve.model, curve.task, curve.train_size))
     for point in analysis.points:
         place = _place(point.model, point.task, point.train_size)

@@ -54,12 +54,13 @@ def models_table(analysis: Analysis) -> Table:
         ]
         if sizes:
             values.insert(1, m.train_size)
-        rows.append(Row(tuple(values), strong=m.threshold == min(analysis.thresholds)))
+        rows.append(Row(tuple(values), group=f"At {names.percent_short(m.threshold)} of full quality"))
     return Table(
         name="models",
         title="Tuned layers per model: the largest need over its tasks",
         columns=tuple(columns),
         rows=tuple(rows),
+        hidden=frozenset({"threshold"}),
         note=(
             f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
             "at 90 %, CoLA left out."
@@ -86,15 +87,15 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
         Column("task", "task", names.task_name, number=False),
         Column("train_size", "train size", names.size_name),
         Column("metric", "metric", names.metric_name, number=False),
-        Column("full_score", "full score", _score),
-        Column("score", "score", _score),
+        Column("tuned_layers", "tuned"),
+        Column("frozen_layers", "frozen"),
+        Column("probability", "probability", _probability),
+        Column("confident_frozen_layers", "frozen, confident"),
+        Column("chance_corrected_frozen_layers", "frozen, above chance"),
         Column("relative", "of full", _share),
         Column("interval", "95 % interval", number=True, raw=False),
-        Column("frozen_layers", "frozen"),
-        Column("tuned_layers", "tuned"),
-        Column("probability", "probability", _probability),
-        Column("confident_frozen_layers", "sure frozen"),
-        Column("chance_corrected_frozen_layers", "above chance frozen"),
+        Column("score", "score", _score),
+        Column("full_score", "full score", _score),
         Column("learning_rate", "rate", names.rate),
         Column("trials", "runs"),
         Column("sustained", "sustained", number=False),
@@ -110,15 +111,15 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
             p.task,
             p.train_size,
             p.metric,
-            p.full_score,
-            p.score,
-            p.relative,
-            names.interval(p.relative_low, p.relative_high, 1),
-            p.frozen_layers,
             p.tuned_layers,
+            p.frozen_layers,
             p.probability.get(p.frozen_layers) if p.frozen_layers is not None else None,
             p.confident_frozen_layers,
             corrected.frozen_layers if corrected else None,
+            p.relative,
+            names.interval(p.relative_low, p.relative_high, 1),
+            p.score,
+            p.full_score,
             p.learning_rate,
             p.trials,
             p.sustained if p.frozen_layers is not None else None,
@@ -139,11 +140,19 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
         folded=folded,
         note=(
             "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
-            f"Sure frozen: the deepest freeze that stays above {percent} % in 95 % of the bootstrap draws. "
-            "Above chance frozen: the same question with chance taken off both scores. "
+            "Probability: the share of bootstrap draws with this very answer. "
+            f"Confident: the deepest freeze that stays above {percent} % in 95 % of the draws. "
+            "Above chance: the same question with chance taken off both scores. "
             "Sustained: no smaller freeze fails."
         ),
     )
+
+
+PAPER_TABLES = (
+    "The tables below are laid out as the paper's Tables 3 to 6: percent, with the row of this study's "
+    f"operating point in bold. Published figures: {published.PAPER_LOGS}; "
+    "† marks one outside our 95 % interval."
+)
 
 
 def paper_tables(analysis: Analysis) -> list[Table]:
@@ -167,8 +176,8 @@ def _paper_table(analysis: Analysis, model: str, squares: Sequence[PublishedScor
     answer = None if own is None or own.tuned_layers is None else layers - own.tuned_layers
     depths = sorted(theirs | {0, layers} | ({answer} if answer is not None else set()))
     columns = (
-        Column("frozen_layers", "frozen"),
-        Column("source", "", number=False),
+        Column("frozen_layers", "frozen", number=False),
+        Column("source", "score", number=False),
         *(Column(_unique(c.task, c.metric, curves), names.place(c, curves), _points) for c in curves),
     )
     rows: list[Row] = []
@@ -193,16 +202,11 @@ def _paper_table(analysis: Analysis, model: str, squares: Sequence[PublishedScor
                     ),
                 )
             )
-    source = f" Published: {published.PAPER_LOGS}; marked where it lies outside our 95 % interval."
     return Table(
         name=f"paper_table_{model}",
         title=f"{model}: scores with nothing, the operating point and everything frozen",
         columns=columns,
         rows=tuple(rows),
-        note=(
-            "Percent; the row of this study's operating point at "
-            f"{100 * threshold:.4g} % is strong.{source if theirs else ' The paper has no such model.'}"
-        ),
         mark="differs",
     )
 

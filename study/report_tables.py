@@ -166,7 +166,7 @@ def low_resource_tables(rows: Sequence[Summary]) -> list[Table]:
 def _low_resource_table(rows: Sequence[Summary]) -> Table:
     columns = (
         *_PLACE,
-        Column("frozen_layers", "frozen", lambda n: "-1 (embeddings)" if n == -1 else str(n)),
+        Column("frozen_layers", "frozen", names.depth_name, number=False),
         *(Column(name, name, _score) for name in ("mean", "median", "std", "min", "max")),
         Column("replicates", "runs"),
         Column("learning_rate", "rate", names.rate),
@@ -226,19 +226,22 @@ def failures_table(table: pd.DataFrame, analysis: Analysis) -> Table:
         values: list[Value] = [c.model, c.task, c.train_size, c.metric]
         values += [counts[column.name] for column in columns[4:-1]]
         rows.append(Row((*values, _reasons(table, c))))
+    silent = [
+        column.name
+        for i, column in enumerate(columns)
+        if column.name not in ("complete", "failed") and not any(row.values[i] for row in rows)
+    ]
     troubled = [row for row in rows if any(row.values[5:-1])]
     return Table(
         name="failures",
         title="What became of the trials",
         columns=columns,
         rows=tuple(rows),
-        hidden=frozenset()
-        if any(c.train_size is not None for c in analysis.curves)
-        else frozenset({"train_size"}),
-        folded=not troubled,
+        hidden=frozenset(silent),
+        folded=not troubled or len(rows) > 14,
         note=(
             "Failed trials include those whose cell was completed by a retry. Runs that collapsed to chance "
-            "count in the means. Nothing is dropped without being counted here."
+            "count in the means. What never happened has no column; nothing is dropped without being counted."
         ),
     )
 
