@@ -1,0 +1,424 @@
+"""Operating points recomputed by hand on small tables, and the JSON contract."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tables import rows, table
+
+from objectives.contract import UsageError
+from study import operating_points, trial_table
+from study.analysis import Analysis, to_json
+from study.operating_points import analyse, main, render
+from study.points import OperatingPoint
+
+CONTRACT = {
+    "model", "task", "train_size", "metric", "threshold", "total_layers", "full_score", "frozen_layers",
+    "tuned_layers", "score", "relative", "learning_rate", "trials", "confident_frozen_layers",
+    "probability", "sustained",
+}  # fmt: skip
+
+
+def only(analysis: Analysis, threshold: float = 0.9) -> OperatingPoint:
+    (point,) = [p for p in analysis.points if p.threshold == threshold]
+    return point
+
+
+def test_the_deepest_freeze_that_reaches_the_threshold_is_the_answer() -> None:
+    # full 0.80; 90 % is 0.72, 95 % is 0.76, 99 % is 0.792
+    scores = {0: [0.79, 0.81], 1: [0.80, 0.80], 2: [0.77, 0.77], 3: [0.73, 0.73], 4: [0.5, 0.5]}
+    analysis = analyse(table(rows(scores)))
+    answers = [(p.threshold, p.frozen_layers, p.tuned_layers, p.sustained) for p in analysis.points]
+    assert answers == [(0.90, 3, 1, True), (0.95, 2, 2, True), (0.99, 1, 3, True)]
+    point = only(analysis)
+    assert point.full_score == pytest.approx(0.80)
+    assert point.score == pytest.approx(0.73)
+    assert point.relative == pytest.approx(0.9125)
+    assert (point.learning_rate, point.trials, point.full_trials) == (1e-5, 2, 2)
+
+
+def test_paired_probabilities_by_hand() -> None:
+    # Seeds 1 and 2 drawn twice: (1,1) 1/4, both 1/2, (2,2) 1/4. Ratios of depth 2 to full:
+    # (1,1): .70/.80 = .875 fails; both: .73/.80 = .9125 passes; (2,2): .76/.80 passes.
+    scores = {0: [0.8, 0.8], 2: [0.70, 0.76], 4: [0.1, 0.1]}
+    point = only(analyse(table(rows(scores)), draws=40_000))
+    assert point.frozen_layers == 2
+    assert point.probability == {0: pytest.approx(0.25, abs=0.01), 2: pytest.approx(0.75, abs=0.01)}
+    assert point.confident_frozen_layers == 0
+
+
+def test_pairing_uses_what_a_seed_does_to_both_arms() -> None:
+    # Each run keeps exactly 92 % of the full run with its seed: certain when paired, a toss-up otherwise.
+    full = [0.50, 0.60, 0.70, 0.80]
+    data = table(rows({0: full, 2: [0.92 * s for s in full]}))
+    paired = only(analyse(data))
+    assert paired.probability == {2: 1.0}
+    assert paired.confident_frozen_layers == 2
+    assert paired.relative_low == pytest.approx(0.92)
+    assert paired.relative_high == pytest.approx(0.92)
+    apart = only(analyse(data, pairing="independent"))
+    assert apart.probability[2] < 0.8
+    assert apart.confident_frozen_layers == 0
+
+
+def test_seeds_that_contradict_themselves_are_not_paired() -> None:
+    full = [0.50, 0.60, 0.70, 0.80]
+    again = rows({0: [0.55]}, protocol="paper-search", learning_rate=1e-5)
+    runs = rows({0: full, 2: [0.92 * s for s in full]}, protocol="paper")
+    analysis = analyse(table(runs, again))
+    assert not analysis.curves[0].paired
+    assert only(analysis).probability == only(analyse(table(runs), pairing="independent")).probability
+    assert any("resampled independently" in note for note in analysis.curves[0].notes)
+    same = analyse(table(runs, rows({0: [0.50]}, protocol="paper-search")))
+    assert same.curves[0].paired
+
+
+def test_independent_probability_by_hand() -> None:
+    # full is 1.0 or 0.8 (mean 1.0, 0.9, 0.8 with 1/4, 1/2, 1/4); depth 2 is always 0.85.
+    # 90 % of it: 0.9 fails, 0.81 and 0.72 pass.
+    data = table(rows({0: [1.0, 0.8], 2: [0.85, 0.85]}, seeds=[1, 2]))
+    point = only(analyse(data, draws=40_000, pairing="independent"))
+    assert point.probability == {0: pytest.approx(0.25, abs=0.01), 2: pytest.approx(0.75, abs=0.01)}
+
+
+def test_a_tie_reaches_the_threshold_and_equal_rates_take_the_lower() -> None:
+    scores = {0: [0.9, 0.9, 0.9], 3: [0.81, 0.81, 0.81]}
+    data = table(rows(scores, learning_rate=2e-5), rows(scores, learning_rate=1e-5))
+    point = only(analyse(data))
+    assert (point.frozen_layers, point.learning_rate) == (3, 1e-5)
+    assert point.probability == {3: 1.0}
+    assert point.confident_frozen_layers == 3
+
+
+def test_not_sustained_where_a_smaller_freeze_fails() -> None:
+    point = only(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78], 3: [0.5]}))))
+    assert (point.frozen_layers, point.sustained) == (2, False)
+    assert "2*" in render(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78]}))))
+
+
+def test_one_seed_claims_no_uncertainty() -> None:
+    point = only(analyse(table(rows({0: [0.8], 2: [0.79], 4: [0.3]}))))
+    assert point.frozen_layers == 2
+    assert point.confident_frozen_layers is None
+    assert point.probability == {2: 1.0}
+    assert (point.relative_low, point.relative_high) == (None, None)
+    assert any("no uncertainty" in note for note in point.notes)
+
+
+def test_one_run_at_a_depth_is_never_confident() -> None:
+    point = only(analyse(table(rows({0: [0.8, 0.8], 1: [0.79, 0.79], 2: [0.79]}))))
+    assert (point.frozen_layers, point.confident_frozen_layers) == (2, 1)
+    assert any("one run only at frozen 2" in note for note in point.notes)
+
+
+def test_a_missing_full_model_is_said_not_invented() -> None:
+    analysis = analyse(table(rows({1: [0.8, 0.8], 2: [0.7, 0.7]})))
+    point = only(analysis)
+    assert (point.full_score, point.frozen_layers, point.relative, point.probability) == (
+        None,
+        None,
+        None,
+        {},
+    )
+    assert not point.sustained
+    assert "frozen_layers 0" in point.notes[0]
+    assert [d.score for d in analysis.curves[0].depths] == pytest.approx([0.8, 0.7])
+    assert analysis.models[0].tuned_layers is None
+    assert "rte" in analysis.models[0].left_out
+    assert "not in the table" in render(analysis)
+
+
+@pytest.mark.parametrize("full", [[0.0, 0.0], [-0.1, 0.05]])
+def test_a_full_score_of_zero_or_less_has_no_ratio(full: list[float]) -> None:
+    analysis = analyse(table(rows({0: full, 2: [0.3, 0.3]}, task="stsb")))
+    point = only(analysis)
+    assert point.full_score == pytest.approx(np.mean(full))
+    assert (point.frozen_layers, point.relative, point.confident_frozen_layers) == (None, None, None)
+    assert "a ratio to it means nothing" in point.notes[0]
+    json.dumps(to_json(analysis), allow_nan=False)
+
+
+def test_negative_scores_fail_and_draws_without_a_ratio_are_counted() -> None:
+    # full means: -0.2 (1/4, undefined), 0.3 (1/2), 0.8 (1/4)
+    point = only(analyse(table(rows({0: [-0.2, 0.8], 2: [-0.5, -0.4]})), draws=40_000))
+    assert (point.frozen_layers, point.relative) == (0, 1.0)
+    assert point.probability == {0: pytest.approx(0.75, abs=0.01)}
+    assert point.probability_undefined == pytest.approx(0.25, abs=0.01)
+
+
+def test_all_failed_says_so() -> None:
+    failed = rows({0: [0.0], 2: [0.0]}, state="FAIL", reason="out of memory")
+    for row in failed:
+        row["score"] = None
+    analysis = analyse(table(failed))
+    point = only(analysis)
+    assert (point.frozen_layers, point.full_score, point.trials) == (None, None, 0)
+    assert "no complete run" in point.notes[0]
+    assert (analysis.counts.failed, analysis.counts.failed_cells, analysis.counts.complete) == (2, 2, 0)
+    assert "2 failed" in render(analysis)
+
+
+def test_a_single_depth_is_its_own_answer_and_says_what_it_cannot_know() -> None:
+    point = only(analyse(table(rows({0: [0.8, 0.82]}))))
+    assert (point.frozen_layers, point.tuned_layers, point.relative) == (0, 4, 1.0)
+    assert "frozen 1 to 4 was not measured" in point.notes[-1]
+
+
+def test_embeddings_alone_freeze_less_than_any_layer_and_tune_every_layer() -> None:
+    analysis = analyse(table(rows({-1: [0.79, 0.79], 0: [0.8, 0.8], 1: [0.5, 0.5]})))
+    point = only(analysis)
+    assert (point.frozen_layers, point.tuned_layers, point.sustained) == (-1, 4, True)
+    assert [d.frozen_layers for d in analysis.curves[0].depths] == [0, -1, 1]
+
+
+def test_per_depth_and_full_model_rates() -> None:
+    slow = rows({0: [0.80, 0.80], 2: [0.60, 0.60]}, learning_rate=1e-5)
+    fast = rows({0: [0.78, 0.78], 2: [0.74, 0.74]}, learning_rate=5e-5)
+    per_depth = only(analyse(table(slow, fast)))
+    assert (per_depth.frozen_layers, per_depth.learning_rate) == (2, 5e-5)
+    assert per_depth.relative == pytest.approx(0.74 / 0.80)
+    full_model = only(analyse(table(slow, fast), select="full-model"))
+    assert (full_model.frozen_layers, full_model.learning_rate) == (0, 1e-5)
+
+
+def test_the_full_models_rate_is_one_that_other_depths_have() -> None:
+    search = rows({0: [0.85, 0.85]}, learning_rate=2e-5, protocol="paper-search")
+    best = rows({0: [0.80, 0.80], 2: [0.73, 0.73]}, learning_rate=3e-5, protocol="paper")
+    analysis = analyse(table(search, best), select="full-model")
+    point = only(analysis)
+    assert (point.full_score, point.frozen_layers) == (pytest.approx(0.80), 2)
+    assert any("2e-05, was not run at other depths" in note for note in analysis.curves[0].notes)
+
+
+def test_search_runs_choose_the_rate_and_stay_out_of_the_score() -> None:
+    search = rows({0: [0.90, 0.90]}, learning_rate=1e-5, protocol="paper-search")
+    search += rows({0: [0.70, 0.70]}, learning_rate=2e-5, protocol="paper-search")
+    runs = rows({0: [0.80, 0.80], 2: [0.75, 0.75]}, learning_rate=1e-5, protocol="paper")
+    runs += rows({0: [0.86, 0.86]}, learning_rate=2e-5, protocol="paper")
+    analysis = analyse(table(search, runs))
+    assert analysis.curves[0].selected_by == "learning-rate search"
+    assert only(analysis).full_score == pytest.approx(0.80)
+
+
+def test_selection_scores_choose_where_the_table_has_them() -> None:
+    low = rows({0: [0.80, 0.80], 2: [0.70, 0.70]}, learning_rate=1e-5, selection_score=0.9)
+    high = rows({0: [0.90, 0.90], 2: [0.71, 0.71]}, learning_rate=2e-5, selection_score=0.5)
+    analysis = analyse(table(low, high))
+    assert analysis.curves[0].selected_by == "selection score"
+    assert only(analysis).full_score == pytest.approx(0.80)
+    assert "flatters" not in render(analysis)
+    half = [dict(row, selection_score=None) for row in high]
+    without = analyse(table(low, half))
+    assert only(without).full_score == pytest.approx(0.90)
+    assert any("incomplete" in note for note in without.curves[0].notes)
+    assert "flatters" in render(without)
+
+
+def test_one_lucky_seed_of_a_race_does_not_choose_the_rate() -> None:
+    raced = rows({0: [0.95]}, learning_rate=1e-5)
+    kept = rows({0: [0.80, 0.80, 0.80, 0.80], 2: [0.75] * 4}, learning_rate=2e-5)
+    analysis = analyse(table(raced, kept))
+    assert only(analysis).full_score == pytest.approx(0.80)
+    assert any("1e-05 was not chosen" in note for note in analysis.curves[0].notes)
+
+
+def test_rates_at_the_edge_of_the_grid_are_flagged() -> None:
+    parts = [
+        rows({0: [full], 1: [one], 2: [two]}, learning_rate=rate)
+        for rate, full, one, two in ((1e-5, 0.9, 0.7, 0.7), (2e-5, 0.8, 0.8, 0.7), (3e-5, 0.7, 0.7, 0.75))
+    ]
+    analysis = analyse(table(*parts, rows({3: [0.6]}, learning_rate=1e-5)))
+    edges = {d.frozen_layers: d.rate_edge for d in analysis.curves[0].depths}
+    assert edges == {0: "lowest", 1: None, 2: "highest", 3: None}
+    assert "edge of the grid at frozen 0 (lowest), 2 (highest)" in render(analysis)
+
+
+def test_rates_that_differ_by_dust_are_one() -> None:
+    data = table(
+        rows({0: [0.8]}, learning_rate=3e-5), rows({0: [0.9]}, seeds=[2], learning_rate=3e-5 + 1e-20)
+    )
+    (curve,) = analyse(data).curves
+    assert curve.depths[0].scores == (0.8, 0.9)
+
+
+def test_the_papers_filter_changes_means_and_is_counted_but_not_the_draws() -> None:
+    # full: 0.50 <= 0.9 x 0.80 goes, mean 0.80 instead of 0.70. 90 %: 0.72 and 0.63.
+    # depth 2: zero goes, mean 0.70; depth 3: all zero stays zero.
+    scores = {0: [0.8, 0.8, 0.5], 2: [0.7, 0.7, 0.0], 3: [0.0, 0.0, 0.0], 1: [0.75, 0.76, 0.77]}
+    plain, filtered = analyse(table(rows(scores))), analyse(table(rows(scores)), outliers="paper")
+    assert only(plain).full_score == pytest.approx(0.70)
+    assert only(filtered).full_score == pytest.approx(0.80)
+    curve = filtered.curves[0]
+    assert [d.score for d in curve.depths] == pytest.approx([0.80, 0.76, 0.70, 0.0])
+    assert [d.counts.removed for d in curve.depths] == [1, 0, 1, 0]
+    assert (plain.counts.removed, filtered.counts.removed) == (0, 2)
+    assert only(filtered).trials == 3
+    assert filtered.curves[0].full_runs == 2
+    assert only(plain).probability == only(filtered).probability
+    assert "those the filter removed included" in render(filtered)
+
+
+def test_failed_diverged_and_unfinished_are_counted() -> None:
+    good = rows({0: [0.9, 0.9], 2: [0.88, 0.527]}, metric="accuracy")
+    diverged = rows({0: [float("nan")]}, seeds=[3], metric="accuracy")
+    failed = rows({0: [float("nan")]}, seeds=[4], state="FAIL", reason="loss is nan", metric="")
+    retried = rows({0: [float("nan")]}, seeds=[1], state="FAIL", reason="worker lost", metric="")
+    waiting = rows({2: [float("nan")]}, seeds=[3], state="WAITING", metric="")
+    analysis = analyse(table(good, diverged, failed, retried, waiting))
+    counts = analysis.counts
+    assert (counts.complete, counts.failed, counts.failed_cells) == (5, 2, 1)
+    assert (counts.diverged, counts.unfinished) == (2, 1)
+    assert counts.collapsed == 1  # 0.527 is RTE's majority class
+    assert only(analysis).full_trials == 2
+    assert len(analysis.curves) == 1
+
+
+def test_identical_rows_count_once() -> None:
+    runs = rows({0: [0.8, 0.9], 2: [0.7, 0.7]})
+    analysis = analyse(table(runs, runs))
+    assert only(analysis).full_trials == 2
+    assert any("4 rows identical" in note for note in analysis.curves[0].notes)
+
+
+def test_chance_corrected_by_hand_and_from_the_table() -> None:
+    # MRPC F1: majority 558/687 = 0.81223. (0.85 - c) / (0.90 - c) = 0.430; raw 0.944
+    mrpc = analyse(table(rows({0: [0.9], 2: [0.85]}, task="mrpc", metric="f1")))
+    c = 558 / 687
+    assert mrpc.curves[0].depths[1].chance_corrected == pytest.approx((0.85 - c) / (0.9 - c))
+    point = only(mrpc)
+    assert (point.frozen_layers, point.chance) == (2, pytest.approx(c))
+    assert point.chance_corrected is not None
+    assert point.chance_corrected.frozen_layers == 0
+    own = only(analyse(table(rows({0: [0.9], 2: [0.85]}, task="mrpc", metric="f1", chance=0.4))))
+    assert own.chance_corrected is not None
+    assert own.chance_corrected.frozen_layers == 2
+    assert own.chance_corrected.relative == pytest.approx(0.45 / 0.5)
+    unknown = only(analyse(table(rows({0: [0.9], 2: [0.85]}, task="mine"))))
+    assert (unknown.chance, unknown.chance_corrected) == (None, None)
+    below = only(analyse(table(rows({0: [0.8], 2: [0.79]}, task="mrpc", metric="f1"))))
+    assert below.chance_corrected is None
+    assert below.frozen_layers == 2
+
+
+def test_a_models_number_is_the_largest_need_without_cola() -> None:
+    data = table(
+        rows({0: [0.8, 0.8], 1: [0.3, 0.3]}, task="CoLA"),
+        rows({0: [0.5, 0.5], 1: [0.1, 0.1]}, task="wnli"),
+        rows({0: [0.8, 0.8], 2: [0.76, 0.76], 3: [0.1, 0.1]}, task="rte"),
+        rows({0: [0.8, 0.8], 2: [0.73, 0.73], 3: [0.1, 0.1]}, task="mrpc"),
+        rows({0: [0.8, 0.8], 3: [0.73, 0.73]}, task="sst2"),
+    )
+    model = analyse(data, thresholds=[0.9]).models[0]
+    assert (model.tuned_layers, model.limiting_task) == (2, "mrpc")
+    assert model.limiting_tasks == ("mrpc", "rte")
+    assert (model.excluded, list(model.left_out)) == (("CoLA",), ["wnli"])
+    assert model.probability == {2: pytest.approx(1.0)}
+
+
+def test_a_models_probability_is_that_of_the_largest_of_its_tasks() -> None:
+    # Each task: 4 - 2 = 2 tuned with 3/4, all 4 with 1/4 (as in the paired test above).
+    parts = [rows({0: [0.8, 0.8], 2: [0.70, 0.76]}, task=task) for task in ("rte", "sst2")]
+    model = analyse(table(*parts), thresholds=[0.9], draws=40_000).models[0]
+    assert model.probability == {2: pytest.approx(9 / 16, abs=0.015), 4: pytest.approx(7 / 16, abs=0.015)}
+
+
+def test_train_sizes_metrics_and_models_are_kept_apart() -> None:
+    data = table(
+        rows({0: [0.8], 2: [0.79]}, train_size=100),
+        rows({0: [0.9], 2: [0.5]}, train_size=""),
+        rows({0: [0.7], 2: [0.69]}, metric="other"),
+        rows({0: [0.6], 2: [0.1]}, model="n"),
+    )
+    analysis = analyse(data, thresholds=[0.9])
+    keys = [(p.model, p.train_size, p.metric, p.frozen_layers) for p in analysis.points]
+    assert keys == [
+        ("m", 100, "quality", 2),
+        ("m", None, "other", 2),
+        ("m", None, "quality", 0),
+        ("n", None, "quality", 0),
+    ]
+    assert [(m.model, m.train_size, m.tuned_layers) for m in analysis.models] == [
+        ("m", 100, 2),
+        ("m", None, 4),
+        ("n", None, 4),
+    ]
+    assert "train_size" in render(analysis)
+
+
+def test_two_layer_counts_for_one_model_are_refused() -> None:
+    data = table(rows({0: [0.8]}), rows({2: [0.8]}, total_layers=12))
+    with pytest.raises(UsageError, match="total_layers 4 and 12"):
+        analyse(data)
+
+
+def test_a_demo_says_demo() -> None:
+    assert "DEMO" in render(analyse(table(rows({0: [0.8], 2: [0.79]}, demo=True))))
+    assert "demo" not in render(analyse(table(rows({0: [0.8], 2: [0.79]}, demo=False)))).lower()
+
+
+def test_the_json_holds_the_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "trials.csv", tmp_path / "out.json"
+    data = table(rows({0: [0.8, 0.82], 2: [0.79, 0.78], 4: [0.3, 0.4]}), rows({1: [0.5]}, task="sst2"))
+    data.drop(columns=[trial_table.ORIGIN]).to_csv(source, index=False)
+    assert main([str(source), "--json", str(out), "--thresholds", "0.9,0.5", "--draws", "100"]) == 0
+    written = json.loads(out.read_text())
+    assert {"points", "models"} <= set(written)
+    assert [p["threshold"] for p in written["points"]] == [0.9, 0.5, 0.9, 0.5]
+    for point in written["points"]:
+        assert set(point) >= CONTRACT
+    known, _, unknown, _ = written["points"]
+    assert known["probability"] == {"2": 1.0}
+    assert (known["train_size"], known["frozen_layers"], known["tuned_layers"]) == (None, 2, 2)
+    assert unknown["frozen_layers"] is None
+    assert "not in the table" in unknown["note"]
+    assert written["models"][0] | {"excluded": []} == written["models"][0]
+    assert {"model", "threshold", "tuned_layers", "limiting_task", "excluded"} <= set(written["models"][0])
+    assert "m: tune 2 of 4 layers, limited by rte" in capsys.readouterr().out
+    assert list(tmp_path.glob(".*")) == []
+
+
+@pytest.mark.parametrize("bad", ["90", "0.9,x", "0", "-0.5"])
+def test_a_bad_threshold_is_refused(bad: str) -> None:
+    with pytest.raises(UsageError, match="thresholds"):
+        main(["trials.csv", f"--thresholds={bad}"])
+
+
+def test_an_unwritable_json_path_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "trials.csv"
+    table(rows({0: [0.8]})).to_csv(source, index=False)
+    with pytest.raises(UsageError, match="cannot be written"):
+        main([str(source), "--json", str(tmp_path / "absent" / "out.json")])
+
+
+def test_help_is_instant_and_ends_in_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--help"])
+    assert left.value.code == 0
+    assert operating_points.EXAMPLES.strip() in capsys.readouterr().out
+
+
+REFERENCE = os.environ.get("ELSA_REFERENCE_TABLE")
+
+
+@pytest.mark.skipif(not REFERENCE, reason="ELSA_REFERENCE_TABLE does not name the paper's released logs")
+def test_the_papers_logs_give_the_papers_answers() -> None:
+    data = trial_table.load([str(REFERENCE)])
+    filtered = analyse(data, select="full-model", outliers="paper", thresholds=[0.9])
+    plain = analyse(data, select="full-model", thresholds=[0.9])
+    assert {m.model: (m.tuned_layers, m.limiting_task) for m in filtered.models} == {
+        "bert-base": (3, "rte"),
+        "roberta-base": (5, "rte"),
+    }
+    assert {m.model: m.tuned_layers for m in plain.models} == {"bert-base": 3, "roberta-base": 4}
+    for analysis in (filtered, plain):
+        point = analysis.point("bert-base", "rte", 0.9)
+        assert point is not None
+        assert {12 - frozen: p for frozen, p in point.probability.items() if p > 0.1} == {
+            3: pytest.approx(0.54, abs=0.04),
+            2: pytest.approx(0.30, abs=0.04),
+            4: pytest.approx(0.14, abs=0.04),
+        }
