@@ -1,6 +1,6 @@
 """How long the analysis of a large trial table takes, and how much memory, on one core.
 
-    python scripts/bench_analysis.py [--trials 100000] [--draws 10000] [--limit-seconds 10] [--limit-mb 1000]
+    python scripts/bench_analysis.py [--trials 100000] [--draws 10000] [--shape grid]
 
 Each shape of table is measured in a process of its own, from reading the CSV to the JSON text; the exit
 code is 1 where one of them is over a limit.
@@ -100,6 +100,7 @@ def main() -> int:
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--limit-seconds", type=float, default=10.0, help="processor time, one core")
     parser.add_argument("--limit-mb", type=float, default=1000.0)
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="only this shape of table")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -110,7 +111,8 @@ def main() -> int:
     heads = ("trials", "groups", "paired", "load s", "total s", "cpu s", "MB")
     print(f"{'shape':<38}" + "".join(f"{head:>9}" for head in heads))
     with tempfile.TemporaryDirectory() as folder:
-        for name, shape in SHAPES.items():
+        for name in arguments.shape or SHAPES:
+            shape = SHAPES[name]
             path = Path(folder) / "trials.csv"
             make_table(path, arguments.trials, shape)
             command = [sys.executable, __file__, "--measure", str(path), "--draws", str(arguments.draws)]

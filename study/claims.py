@@ -39,6 +39,7 @@ class Claim:
 class Gain:
     """A freeze whose mean beats full fine-tuning, and how sure that is."""
 
+    study: str | None
     model: str
     task: str
     train_size: int | None
@@ -73,8 +74,7 @@ class PublishedScore:
 
 def claims(analysis: Analysis) -> tuple[Claim, ...]:
     """Every claim of the paper that names a model or average, checked against this analysis."""
-    gained = gains(analysis.curves)
-    return (*_tuned_claims(analysis), _frozen_claim(analysis), *_gain_claims(analysis, gained))
+    return (*_tuned_claims(analysis), _frozen_claim(analysis), *_gain_claims(analysis))
 
 
 def gains(curves: Sequence[Curve]) -> tuple[Gain, ...]:
@@ -118,7 +118,8 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, figure: int) -> Claim:
     have = {
         task_key(p.task)
         for p in analysis.points
-        if p.model == model.model and p.train_size is None and p.tuned_layers is not None
+        if (p.model, p.protocol, p.train_size) == (model.model, model.protocol, None)
+        and p.tuned_layers is not None
     }
     missing = [task for task in published.TASKS if task not in have]
     share = model.probability.get(figure, 0.0)
@@ -180,7 +181,7 @@ def _frozen_claim(analysis: Analysis) -> Claim:
     )
 
 
-def _gain_claims(analysis: Analysis, gained: Sequence[Gain]) -> list[Claim]:
+def _gain_claims(analysis: Analysis) -> list[Claim]:
     """Freezing beats full fine-tuning: where the paper says so, and where our runs do."""
     found = []
     for curve in analysis.curves:
@@ -188,7 +189,7 @@ def _gain_claims(analysis: Analysis, gained: Sequence[Gain]) -> list[Claim]:
             continue
         pair = (str(published.model_key(curve.model)), task_key(curve.task))
         figure = published.FREEZING_HELPS.get(pair)
-        gain = next((g for g in gained if (g.model, g.task, g.metric) == _key(curve)), None)
+        gain = _gain(curve)
         sure = gain is not None and gain.p_value is not None and gain.p_value < SIGNIFICANT
         if figure is None and not sure:
             continue
@@ -211,10 +212,6 @@ def _gain_claims(analysis: Analysis, gained: Sequence[Gain]) -> list[Claim]:
     return found
 
 
-def _key(curve: Curve) -> tuple[str, str, str]:
-    return curve.model, curve.task, curve.metric
-
-
 def _told(gain: Gain) -> str:
     sure = "one run, no p-value" if gain.p_value is None else f"p = {gain.p_value:.2g}"
     return f"{100 * gain.gain:+.2f} points at {gain.frozen_layers} frozen ({sure}, {gain.runs} runs)"
@@ -232,6 +229,7 @@ def _gain(curve: Curve) -> Gain | None:
     shared = curve.paired and set(best.seeds) == set(full.seeds) and len(set(best.seeds)) == len(best.seeds)
     low, high, p_value = _tested(best, full, shared)
     return Gain(
+        study=curve.study,
         model=curve.model,
         task=curve.task,
         train_size=curve.train_size,

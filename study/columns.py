@@ -30,7 +30,10 @@ class Columns:
         keys = pd.DataFrame({name: table[name].to_numpy() for name in ("model", "task")} | {"size": size})
         keys["metric"] = _filled_metric(table)
         self.keys = keys
-        self.group = keys.groupby(["model", "task", "size", "metric"], sort=False).ngroup().to_numpy()
+        # Two studies of the same task may differ in recipe or protocol: their runs are never pooled.
+        keys["study"] = _text(table, "study").to_numpy()
+        self.group = keys.groupby([*keys.columns], sort=False).ngroup().to_numpy()
+        self.protocol = _text(table, "protocol").to_numpy()
         self.depth = table["frozen_layers"].to_numpy(dtype=np.int64)
         self.depth_order = np.where(self.depth == -1, 0.5, self.depth.astype(float))
         self.rate = rounded_rate(table["learning_rate"].to_numpy(dtype=float))

@@ -61,6 +61,7 @@ class DepthCost:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveCosts:
+    study: str | None
     model: str
     task: str
     train_size: int | None
@@ -103,7 +104,8 @@ def _recorded(table: pd.DataFrame) -> tuple[dict[Any, dict[str, Any]], dict[Any,
         | {name: complete[name] for name in ("model", "task", "metric", "frozen_layers")}
         | {"size": complete["train_size"].astype("Float64").fillna(-1).astype(float)}
     )
-    place = ["model", "task", "size", "metric"]
+    keyed["study"] = complete["study"].fillna("").astype(str) if "study" in complete else ""
+    place = ["study", "model", "task", "size", "metric"]
     how = {name: "max" if name == "prefix_seconds" else "median" for name in _RECORDED if name in keyed}
     grouped = keyed.groupby([*place, "frozen_layers"])
     found: dict[Any, dict[str, Any]] = {key: {"runs": int(n)} for key, n in grouped.size().items()}
@@ -119,7 +121,7 @@ def _recorded(table: pd.DataFrame) -> tuple[dict[Any, dict[str, Any]], dict[Any,
 
 def _curve_costs(curve: Curve, recorded: dict[Any, dict[str, Any]], machines: dict[Any, int]) -> CurveCosts:
     size = -1.0 if curve.train_size is None else float(curve.train_size)
-    place = (curve.model, curve.task, size, curve.metric)
+    place = (curve.study or "", curve.model, curve.task, size, curve.metric)
     depths = [
         _depth_cost(curve, d.frozen_layers, recorded.get((*place, d.frozen_layers), {})) for d in curve.depths
     ]
@@ -132,6 +134,7 @@ def _curve_costs(curve: Curve, recorded: dict[Any, dict[str, Any]], machines: di
     if machines.get(place, 1) > 1:
         notes.append(f"seconds and memory come from {machines[place]} machines or devices, together")
     return CurveCosts(
+        study=curve.study,
         model=curve.model,
         task=curve.task,
         train_size=curve.train_size,

@@ -13,6 +13,7 @@ from study.quality import Curve
 class Summary:
     """The replicates of one train size and depth, at the chosen learning rate."""
 
+    study: str | None
     model: str
     task: str
     metric: str
@@ -38,9 +39,9 @@ def summaries(curves: Iterable[Curve]) -> tuple[Summary, ...]:
 
 def sized(curves: Iterable[Curve]) -> list[Curve]:
     """The curves of pairs (model, task) that were measured at more than one train size."""
-    by_pair: dict[tuple[str, str, str], list[Curve]] = {}
+    by_pair: dict[tuple[str | None, str, str, str], list[Curve]] = {}
     for curve in curves:
-        by_pair.setdefault((curve.model, curve.task, curve.metric), []).append(curve)
+        by_pair.setdefault((curve.study, curve.model, curve.task, curve.metric), []).append(curve)
     return [curve for group in by_pair.values() if len(group) > 1 for curve in group]
 
 
@@ -49,6 +50,7 @@ def _rows(curve: Curve) -> list[Summary]:
     best = max((fmean(depth.scores) for depth in measured), default=0.0)
     return [
         Summary(
+            study=curve.study,
             model=curve.model,
             task=curve.task,
             metric=curve.metric,

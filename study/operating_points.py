@@ -69,7 +69,10 @@ def _header(analysis: Analysis) -> str:
 
 def _points_table(points: Sequence[OperatingPoint]) -> str:
     sizes = any(p.train_size is not None for p in points)
-    head = ["model", "task", *(["train_size"] if sizes else []), "metric", "full", "frozen", "tuned"]
+    pooled = {(p.model, p.task, p.train_size, p.metric) for p in points}
+    studies = len(pooled) < len(points)
+    head = [*(["study"] if studies else []), "model", "task", *(["train_size"] if sizes else [])]
+    head += ["metric", "full", "frozen", "tuned"]
     head += ["relative", "95 % interval", "confident", "probability", "above chance", "rate", "runs"]
     rows = [head]
     for p in points:
@@ -77,6 +80,7 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
         corrected = p.chance_corrected
         rows.append(
             [
+                *([p.study or "-"] if studies else []),
                 p.model,
                 p.task,
                 *size,
@@ -104,6 +108,7 @@ def _probability(point: OperatingPoint) -> str:
 
 def _model_line(model: ModelPoint) -> str:
     size = "" if model.train_size is None else f" at {model.train_size} training examples"
+    size = f" ({model.protocol})" * (model.protocol is not None) + size
     left_out = [*model.excluded, *model.left_out]
     without = f" (without {', '.join(left_out)})" if left_out else ""
     if model.tuned_layers is None:

@@ -38,6 +38,8 @@ class ChancePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
+    study: str | None
+    protocol: str | None
     model: str
     task: str
     train_size: int | None
@@ -74,12 +76,14 @@ class ModelPoint:
     """The paper's single number: the largest need over a model's tasks."""
 
     model: str
+    protocol: str | None
+    """Studies of one protocol are taken together; None for tables that name no study."""
     train_size: int | None
     threshold: float
     total_layers: int
     tuned_layers: int | None
     probability: dict[int, float]
-    """Of each number of tuned layers, from the tasks' own probabilities; empty where a task has none."""
+    """Of each number of tuned layers, from the tasks' own; empty where one claims no uncertainty."""
     limiting_task: str | None
     limiting_tasks: tuple[str, ...]
     """All tasks with that need; `limiting_task` is the one with the least quality to spare."""
@@ -105,6 +109,8 @@ def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> Oper
         notes += _doubts(curve, draws)
     notes += _gaps(curve, answer)
     return OperatingPoint(
+        study=curve.study,
+        protocol=curve.protocol,
         model=curve.model,
         task=curve.task,
         train_size=curve.train_size,
@@ -134,9 +140,11 @@ def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> Oper
 
 
 def model_points(points: Sequence[OperatingPoint]) -> list[ModelPoint]:
-    """One per model, train size and threshold, over the tasks that have a say."""
-    keys = list(dict.fromkeys((p.model, p.train_size, p.threshold) for p in points))
-    return [_model_point([p for p in points if (p.model, p.train_size, p.threshold) == key]) for key in keys]
+    """One per model, protocol, train size and threshold, over the tasks that have a say."""
+    together: dict[tuple[str, str | None, int | None, float], list[OperatingPoint]] = {}
+    for p in points:
+        together.setdefault((p.model, p.protocol, p.train_size, p.threshold), []).append(p)
+    return [_model_point(group) for group in together.values()]
 
 
 def _answer(curve: Curve, threshold: float) -> tuple[DepthScore | None, bool]:
@@ -226,6 +234,7 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
     )
     return ModelPoint(
         model=points[0].model,
+        protocol=points[0].protocol,
         train_size=points[0].train_size,
         threshold=points[0].threshold,
         total_layers=points[0].total_layers,
@@ -240,7 +249,7 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
 
 def _largest_need(points: Sequence[OperatingPoint]) -> dict[int, float]:
     """The distribution of the largest need: tasks are different data, so their draws are independent."""
-    if not points or any(not p.probability or p.probability_undefined for p in points):
+    if not points or any(p.confident_frozen_layers is None or p.probability_undefined for p in points):
         return {}
     needs = range(points[0].total_layers + 1)
     at_most = np.ones(len(needs))

@@ -64,6 +64,9 @@ class DepthScore:
 class Curve:
     """Quality against depth of one model, task, train size and metric."""
 
+    study: str | None
+    """None for tables that name no study."""
+    protocol: str | None
     model: str
     task: str
     train_size: int | None
@@ -109,6 +112,8 @@ def measure(
         for i, (depth, rate) in enumerate(zip(group.depths, chosen, strict=True))
     )
     curve = Curve(
+        study=group.study,
+        protocol=group.protocol,
         model=group.model,
         task=group.task,
         train_size=group.train_size,

@@ -1,7 +1,7 @@
 """A trial table sorted into groups, depths and learning rates, with every run accounted for.
 
-A group is one model, task, train size and metric. Nothing is averaged or chosen here, and no row is
-left out without being counted.
+A group is one model, task, train size and metric, of one study where rows name theirs. Nothing is
+averaged or chosen here, and no row is left out without being counted.
 """
 
 from __future__ import annotations
@@ -99,6 +99,10 @@ class DepthRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
+    study: str | None
+    """None for rows that name no study, as others' tables do."""
+    protocol: str | None
+    """The study's; None where there is no study."""
     model: str
     task: str
     train_size: int | None
@@ -130,7 +134,10 @@ def groups(table: pd.DataFrame, outliers: Outliers = "none") -> list[Group]:
     columns = Columns(table)
     order = np.lexsort((columns.search, columns.rate, columns.depth_order, columns.group))
     found = [_group(columns, rows, outliers) for rows in _split(order, columns.group[order])]
-    return sorted(found, key=lambda g: (g.model, g.task, g.train_size is None, g.train_size or 0, g.metric))
+    return sorted(
+        found,
+        key=lambda g: (g.model, g.task, g.train_size is None, g.train_size or 0, g.metric, g.study or ""),
+    )
 
 
 def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Group:
@@ -148,6 +155,8 @@ def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Gro
         chance = float(np.median(recorded)), "recorded with the trials"
     depths = [_depth(columns, part, outliers, chance[0]) for part in _split(rows, columns.depth_order[rows])]
     return Group(
+        study=key["study"] or None,
+        protocol=(columns.protocol[rows[0]] or None) if key["study"] else None,
         model=key["model"],
         task=key["task"],
         train_size=None if key["size"] < 0 else int(key["size"]),

@@ -349,6 +349,18 @@ def test_train_sizes_metrics_and_models_are_kept_apart() -> None:
     assert "train_size" in render(analysis)
 
 
+def test_studies_of_the_same_task_are_never_pooled() -> None:
+    grid = rows({0: [0.8, 0.8], 2: [0.79, 0.79]}, study="a", protocol="grid", trial=1)
+    adaptive = rows({0: [0.6, 0.6], 2: [0.1, 0.1]}, study="b", protocol="adaptive", trial=1)
+    analysis = analyse(table(grid, adaptive), thresholds=[0.9])
+    assert [(p.study, p.full_score, p.frozen_layers, p.full_trials) for p in analysis.points] == [
+        ("a", 0.8, 2, 2),
+        ("b", 0.6, 0, 2),
+    ]
+    assert [(m.protocol, m.tuned_layers) for m in analysis.models] == [("grid", 2), ("adaptive", 4)]
+    assert "m (adaptive): tune 4 of 4" in render(analysis)
+
+
 def test_two_layer_counts_for_one_model_are_refused() -> None:
     data = table(rows({0: [0.8]}), rows({2: [0.8]}, total_layers=12))
     with pytest.raises(UsageError, match="total_layers 4 and 12"):
