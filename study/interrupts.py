@@ -9,6 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+INSIST_SECONDS = 0.1
 
 
 class Stopped(BaseException):
@@ -24,6 +25,9 @@ class Interrupts:
 
     The first signal raises Stopped inside `allowed()` and is remembered elsewhere (a database transaction
     is never torn). After it SIGINT has its default effect again: a second one ends the process at once.
+
+    Python drops an exception that is raised inside a destructor or a weak reference's callback, wherever the
+    signal happens to arrive; so it is raised again until the block has ended.
     """
 
     def __init__(self, on_signal: Callable[[], None] = lambda: None):
@@ -31,13 +35,16 @@ class Interrupts:
         self._on_signal = on_signal
         self._allowed = False
         self._previous: dict[int, Any] = {}
+        self._over = threading.Event()
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            threading.Thread(target=self._insist, name="interrupts", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -47,8 +54,15 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             self._on_signal()
         if self._allowed:
-            self._allowed = False
             raise Stopped(self.signum)
+
+    def _insist(self) -> None:
+        """A thread, made beforehand: a signal handler can start none safely."""
+        main = threading.main_thread().ident
+        assert main is not None
+        while not self._over.wait(INSIST_SECONDS):
+            if self.signum is not None and self._allowed:
+                signal.pthread_kill(main, signal.SIGTERM)
 
     def check(self) -> None:
         """Raise what came while it was not allowed to."""

@@ -1,0 +1,260 @@
+"""Many worker processes under one launcher: started, shown, restarted, stopped."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from launches import start, wait_until, write_table
+
+from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
+from storage.database import Database
+from storage.reading import Counts
+from study import restarts
+from study.devices import Share
+from study.event_lines import decode, encode
+from study.restarts import Restarts
+from study.supervise import supervise
+from study.worker import Event
+
+QUICK = ("--heartbeat", 0.4, "--grace", 1.5)
+
+
+class Shown:
+    """A display that remembers."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.events: list[Event] = []
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def state(self, worker: str, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def tick(self) -> None:
+        pass
+
+
+def worker(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "table.csv")
+
+
+def states(url: str) -> list[str]:
+    """Of all trials; none while the launcher is not that far."""
+    try:
+        database = Database.open(url)
+    except StorageError:
+        return []
+    try:
+        return [trial.state for name in database.study_names() for trial in database.study(name).trials()]
+    finally:
+        database.close()
+
+
+def _children(parent: int) -> list[int]:
+    listed = Path(f"/proc/{parent}/task/{parent}/children")
+    return [int(pid) for pid in listed.read_text().split()]
+
+
+def test_workers_share_a_study_and_a_killed_one_comes_back(
+    tmp_path: Path, table: Path, sqlite_url: str
+) -> None:
+    launcher = start(
+        ["--recorded", table, "--recorded-delay", 0.3, "--storage", sqlite_url, "--workers", 3, *QUICK],
+        tmp_path,
+    )
+    wait_until(lambda: "COMPLETE" in states(sqlite_url), "a result")
+    os.kill(_children(launcher.pid)[1], signal.SIGKILL)
+    output, _ = launcher.communicate(timeout=90)
+    assert launcher.returncode == 0, output
+    found = states(sqlite_url)
+    assert found.count("COMPLETE") == 20
+    assert set(found) <= {"COMPLETE", "FAIL"}
+    assert "was killed by SIGKILL, starts again in 1s" in output
+    assert "tune " in output
+    assert (tmp_path / "report").is_dir()
+    logs = list((tmp_path / "cache" / "logs").glob("*/*.log"))
+    assert len(logs) == 3
+    assert str(logs[0].parent) in output
+    assert {line.split()[0] for line in output.splitlines() if "f1 0." in line} >= {"w0", "w2"}
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_releases_every_trial_within_a_second(
+    tmp_path: Path, table: Path, sqlite_url: str, signum: int, code: int
+) -> None:
+    launcher = start(
+        ["--recorded", table, "--recorded-delay", 30, "--storage", sqlite_url, "--workers", 2], tmp_path
+    )
+    wait_until(lambda: states(sqlite_url).count("RUNNING") == 2, "two running trials")
+    began = time.monotonic()
+    launcher.send_signal(signum)
+    wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials", seconds=5)
+    assert time.monotonic() - began < 2.0
+    output, _ = launcher.communicate(timeout=30)
+    assert launcher.returncode == code
+    assert "run the same command again" in output
+
+
+def test_workers_release_their_trials_when_the_launcher_is_killed(
+    tmp_path: Path, table: Path, sqlite_url: str
+) -> None:
+    launcher = start(
+        ["--recorded", table, "--recorded-delay", 30, "--storage", sqlite_url, "--workers", 2], tmp_path
+    )
+    wait_until(lambda: states(sqlite_url).count("RUNNING") == 2, "two running trials")
+    workers = _children(launcher.pid)
+    launcher.kill()
+    wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials", seconds=5)
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "no worker left", seconds=10
+    )
+    launcher.communicate()
+
+
+def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str) -> None:
+    inside, outside = pty.openpty()
+    launcher = start(
+        ["--recorded", table, "--recorded-delay", 0.1, "--storage", sqlite_url, "--workers", 2],
+        tmp_path,
+        stdout=outside,
+        stderr=outside,
+    )
+    os.close(outside)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(inside, 65536)
+        except OSError:
+            break
+    os.close(inside)
+    assert launcher.wait(60) == 0
+    text = shown.decode()
+    for heading in ("worker", "cell", "epoch", "f1", "left"):
+        assert heading in text
+    assert "frozen_layers=" in text
+    assert "[20/20, 0s left]" in text
+
+
+def test_quick_deaths_end_in_giving_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_SECONDS", 0.01)
+    shown = Shown()
+    code = supervise(worker("import sys; sys.exit('no luck today')"), [Share()], shown, tmp_path)
+    assert code == 1
+    assert len(shown.notes) == restarts.QUICK_DEATHS
+    assert "is given up" in shown.notes[-1]
+    assert "no luck today" in shown.notes[-1]
+    assert str(next(tmp_path.glob("*.log"))) in shown.notes[-1]
+
+
+@pytest.mark.parametrize("code", restarts.HOPELESS)
+def test_what_cannot_succeed_is_not_tried_again(tmp_path: Path, code: int) -> None:
+    shown = Shown()
+    assert supervise(worker(f"raise SystemExit({code})"), [Share()], shown, tmp_path) == code
+    assert len(shown.notes) == 1
+
+
+def test_who_left_because_all_is_done_is_not_started_again(tmp_path: Path) -> None:
+    shown = Shown()
+    program = "import os; open('started', 'a').write('x')"
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        assert supervise(worker(program), [Share(), Share()], shown, tmp_path) == 0
+    finally:
+        os.chdir(before)
+    assert (tmp_path / "started").read_text() == "xx"
+    assert shown.notes == []
+
+
+def test_each_worker_sees_its_own_gpus_and_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    program = "import os, sys; names = ('CUDA_VISIBLE_DEVICES', 'OMP_NUM_THREADS'); "
+    program += "print(*map(os.environ.get, names), file=sys.stderr)"
+    shares = [Share(devices=("0", "1"), threads=3), Share(devices=("MIG-aaa",), threads=3)]
+    assert supervise(worker(program), shares, Shown(), tmp_path) == 0
+    said = [log.read_text().splitlines()[-1] for log in sorted(tmp_path.glob("*.log"))]
+    assert said == ["0,1 3", "MIG-aaa 3"]
+
+
+def test_a_second_sigint_ends_at_once(tmp_path: Path) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    program = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_supervise import Share, Shown, supervise, worker
+supervise(worker({stubborn!r}), [Share()], Shown(), Path({str(tmp_path)!r}))
+"""
+    supervisor = subprocess.Popen([sys.executable, "-c", program])
+    wait_until(lambda: len(_children(supervisor.pid)) == 1, "a worker")
+    child = _children(supervisor.pid)[0]
+    wait_until(lambda: "SIGINT" not in _handled(child), "a worker that ignores SIGINT")
+    supervisor.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert supervisor.poll() is None
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(5) == 130
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "no worker left", seconds=5)
+
+
+def _handled(pid: int) -> str:
+    """SIGINT, unless the process ignores it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigIgn:") and int(line.split()[1], 16) & (1 << (signal.SIGINT - 1)):
+            return ""
+    return "SIGINT"
+
+
+def test_pauses_grow_and_work_forgives() -> None:
+    policy = Restarts()
+    assert [policy.died(1, 2.0) for _ in range(3)] == [1.0, 2.0, 4.0]
+    policy.worked()
+    assert policy.died(-9, 2.0) == 1.0
+    assert policy.died(1, restarts.LONG_LIFE_SECONDS) == 1.0
+    assert policy.died(2, 1e6) is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Event(kind="claimed", worker="a", study="s", cell=Cell(0, 3e-5, 1, 50), number=3, attempt=2),
+        Event(
+            kind="reported",
+            worker="a",
+            study="s",
+            cell=Cell(-1, 1e-5, 1),
+            index=0,
+            point=CurvePoint(epoch=0.5, step=10, train_loss=0.1, metrics={"f1": 0.123456789}),
+        ),
+        Event(
+            kind="finished", worker="a", study="s", record=TrialRecord(metric="f1", score=0.5), seconds=1.5
+        ),
+        Event(kind="failed", worker="a", study="s", reason='out of memory: "x"\nline', seconds=2.0),
+        Event(kind="idle", worker="a", study="s", counts=Counts(waiting=1, running=2, complete=3, failed=4)),
+    ],
+)
+def test_events_survive_the_pipe(event: Event) -> None:
+    line = encode(event)
+    assert "\n" not in line
+    assert decode(line) == event
+
+
+@pytest.mark.parametrize("line", ["", "Downloading...", "{}", "[1]", '{"kind": "claimed"}', "{"])
+def test_other_lines_are_no_events(line: str) -> None:
+    assert decode(line) is None
