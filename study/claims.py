@@ -110,18 +110,18 @@ def _tuned_claims(analysis: Analysis) -> list[Claim]:
             and m.threshold == published.TUNED_THRESHOLD
             and m.train_size is None
         ]
-        found += [_tuned_claim(analysis, m, figure) for m in ours]
+        found += [_tuned_claim(analysis, m, name, figure) for m in ours]
     return found
 
 
-def _tuned_claim(analysis: Analysis, model: ModelPoint, figure: int) -> Claim:
+def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) -> Claim:
     have = {
         task_key(p.task)
         for p in analysis.points
         if (p.model, p.protocol, p.train_size) == (model.model, model.protocol, None)
-        and p.tuned_layers is not None
+        and p.task not in model.left_out
     }
-    missing = [task for task in published.TASKS if task not in have]
+    missing = [task for task in published.tasks_behind(name) if task not in have]
     share = model.probability.get(figure, 0.0)
     verdict: Verdict
     if model.tuned_layers is None:

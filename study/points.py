@@ -65,6 +65,10 @@ class OperatingPoint:
     """Share of the draws in which the full model scored nothing above zero."""
     sustained: bool
     """False where some smaller freeze fails although this one passes, or nothing passes."""
+    open_ended: bool
+    """Nothing deeper than the answer was measured: the need is at most `tuned_layers`."""
+    freezes: int
+    """Depths other than 0 with a score."""
     chance: float | None
     chance_corrected: ChancePoint | None
     demo: bool
@@ -100,6 +104,7 @@ def reaches(score: float, full: float, threshold: float) -> bool:
 def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> OperatingPoint:
     notes: list[str] = []
     answer, sustained = _answer(curve, threshold)
+    measured = [depth for depth in curve.depths if depth.score is not None]
     probability: dict[int, float] = {}
     undefined, confident = 0.0, None
     if curve.undefined is not None:
@@ -132,6 +137,8 @@ def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> Oper
         probability=probability,
         probability_undefined=undefined,
         sustained=sustained,
+        open_ended=answer is not None and answer is measured[-1] and answer.tuned_layers > 0,
+        freezes=sum(depth.frozen_layers != 0 for depth in measured),
         chance=curve.chance,
         chance_corrected=_chance_point(curve, threshold),
         demo=curve.demo,
@@ -224,13 +231,20 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
     excluded = tuple(sorted({p.task for p in points if task_key(p.task) in EXCLUDED}))
     left_out = {p.task: LEFT_OUT[task_key(p.task)] for p in points if task_key(p.task) in LEFT_OUT}
     voting = [p for p in points if p.task not in excluded and p.task not in left_out]
-    left_out |= {
-        p.task: p.notes[0] if p.notes else "no operating point" for p in voting if p.tuned_layers is None
-    }
-    needs = [p for p in voting if p.tuned_layers is not None]
-    largest = max((p.tuned_layers or 0 for p in needs), default=None)
+    for p in voting:
+        if p.tuned_layers is None:
+            left_out[p.task] = p.notes[0] if p.notes else "no operating point"
+        elif p.freezes == 0:
+            left_out[p.task] = "only the full model was measured"
+    needs = [p for p in voting if p.task not in left_out]
+    settled = [p for p in needs if not p.open_ended]
+    largest = max((p.tuned_layers or 0 for p in settled or needs), default=None)
+    for p in needs:
+        if settled and (p.tuned_layers or 0) > (largest or 0):
+            left_out[p.task] = f"it needs {p.tuned_layers} tuned layers or fewer: nothing deeper was measured"
+    needs = [p for p in needs if p.task not in left_out]
     limiting = sorted(
-        (p for p in needs if p.tuned_layers == largest), key=lambda p: (p.relative or 0, p.task)
+        (p for p in needs if p.tuned_layers == largest), key=lambda p: (p.open_ended, p.relative or 0, p.task)
     )
     return ModelPoint(
         model=points[0].model,

@@ -72,6 +72,15 @@ FULL_RESULTS: dict[str, dict[str, tuple[float, float]]] = {
 }  # fmt: skip
 """Model, task: best learning rate of the full model and its dev mean over 5 seeds."""
 
+
+def tasks_behind(model: str) -> list[str]:
+    """The tasks that the published number of tuned layers was read off."""
+    figures = OPERATING_TABLES[model]
+    return [
+        task for task in TASKS if all(row[task] is not None for n, row in figures.items() if n < max(figures))
+    ]
+
+
 MNLI_METRICS = ("accuracy", "accuracy_matched", "matched_accuracy")
 
 

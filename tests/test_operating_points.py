@@ -319,6 +319,35 @@ def test_a_models_number_is_the_largest_need_without_cola() -> None:
     assert model.probability == {2: pytest.approx(1.0)}
 
 
+def test_a_task_that_was_not_followed_deep_enough_does_not_set_a_models_number() -> None:
+    known = rows({0: [0.8, 0.8], 2: [0.79, 0.79], 3: [0.3, 0.3]}, task="rte")
+    full_only = rows({0: [0.8, 0.8]}, task="qnli")
+    shallow = rows({0: [0.8, 0.8], 1: [0.79, 0.79]}, task="qqp")
+    harmless = rows({0: [0.8, 0.8], 3: [0.79, 0.79]}, task="mnli")
+    model = analyse(table(known, full_only, shallow, harmless), thresholds=[0.9]).models[0]
+    assert (model.tuned_layers, model.limiting_tasks) == (2, ("rte",))
+    assert model.left_out == {
+        "qnli": "only the full model was measured",
+        "qqp": "it needs 3 tuned layers or fewer: nothing deeper was measured",
+    }
+    alone = analyse(table(shallow), thresholds=[0.9])
+    assert (alone.models[0].tuned_layers, alone.points[0].open_ended) == (3, True)
+    assert analyse(table(full_only), thresholds=[0.9]).models[0].tuned_layers is None
+
+
+def test_a_lost_cell_does_not_change_the_full_models_rate() -> None:
+    best = rows({0: [0.80, 0.80], 1: [0.79, 0.79], 3: [0.70, 0.70]}, learning_rate=1e-5)
+    other = rows({0: [0.70, 0.70], 1: [0.69, 0.69], 2: [0.69, 0.69], 3: [0.69, 0.69]}, learning_rate=2e-5)
+    analysis = analyse(table(best, other), select="full-model")
+    point = only(analysis)
+    assert (point.learning_rate, point.frozen_layers) == (1e-5, 1)
+    lost = analysis.curves[0].at(2)
+    assert lost is not None
+    assert (lost.score, lost.relative) == (None, None)
+    assert "frozen 2 was not run at the full model's rate 1e-05" in analysis.curves[0].notes
+    assert "frozen 2 was not measured: the answer could be as deep as 2" in point.notes
+
+
 def test_a_models_probability_is_that_of_the_largest_of_its_tasks() -> None:
     # Each task: 4 - 2 = 2 tuned with 3/4, all 4 with 1/4 (as in the paired test above).
     parts = [rows({0: [0.8, 0.8], 2: [0.70, 0.76]}, task=task) for task in ("rte", "sst2")]
