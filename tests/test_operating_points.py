@@ -15,6 +15,7 @@ from study import operating_points, trial_table
 from study.analysis import Analysis, to_json
 from study.operating_points import analyse, main, render
 from study.points import OperatingPoint
+from study.runs import paper_keeps
 
 CONTRACT = {
     "model", "task", "train_size", "metric", "threshold", "total_layers", "full_score", "frozen_layers",
@@ -115,6 +116,12 @@ def test_one_run_at_a_depth_is_never_confident() -> None:
     assert any("one run only at frozen 2" in note for note in point.notes)
 
 
+def test_one_run_of_the_full_model_makes_no_depth_confident() -> None:
+    point = only(analyse(table(rows({0: [0.8], 2: [0.79, 0.78, 0.79]}))))
+    assert (point.frozen_layers, point.confident_frozen_layers, point.relative_low) == (2, None, None)
+    assert any("one run of the full model" in note for note in point.notes)
+
+
 def test_a_missing_full_model_is_said_not_invented() -> None:
     analysis = analyse(table(rows({1: [0.8, 0.8], 2: [0.7, 0.7]})))
     point = only(analysis)
@@ -143,8 +150,8 @@ def test_a_full_score_of_zero_or_less_has_no_ratio(full: list[float]) -> None:
 
 
 def test_negative_scores_fail_and_draws_without_a_ratio_are_counted() -> None:
-    # full means: -0.2 (1/4, undefined), 0.3 (1/2), 0.8 (1/4)
-    point = only(analyse(table(rows({0: [-0.2, 0.8], 2: [-0.5, -0.4]})), draws=40_000))
+    # full means: -0.2 (1/4, undefined, although 0.1 is above it), 0.3 (1/2), 0.8 (1/4)
+    point = only(analyse(table(rows({0: [-0.2, 0.8], 2: [0.1, -0.4]})), draws=40_000))
     assert (point.frozen_layers, point.relative) == (0, 1.0)
     assert point.probability == {0: pytest.approx(0.75, abs=0.01)}
     assert point.probability_undefined == pytest.approx(0.25, abs=0.01)
@@ -260,6 +267,19 @@ def test_the_papers_filter_changes_means_and_is_counted_but_not_the_draws() -> N
     assert filtered.curves[0].full_runs == 2
     assert only(plain).probability == only(filtered).probability
     assert "those the filter removed included" in render(filtered)
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([1.0, 0.9, 0.901, 0.0], [True, False, True, False]),
+        ([-0.1, -0.5, 0.0], [True, True, False]),
+        ([0.0, 0.0], [True, True]),
+        ([0.4], [True]),
+    ],
+)
+def test_what_the_papers_filter_keeps(scores: list[float], kept: list[bool]) -> None:
+    assert paper_keeps(np.array(scores)).tolist() == kept
 
 
 def test_failed_diverged_and_unfinished_are_counted() -> None:
