@@ -1,0 +1,164 @@
+"""Processes that train one trial together: they fail together, end together, and nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from launches import processes, start, wait_until, write_table
+
+from objectives.contract import StorageError
+from storage.database import Database
+from storage.reading import StoredTrial
+from study import process_group
+from study.process_group import group_environments
+from study.restarts import GROUP_BROKEN
+
+RANK = """
+import json, os, signal, sys, time
+rank = int(sys.argv[-1])
+def say(reason, retry):
+    print("@rank " + json.dumps({"reason": reason, "retry": retry}), flush=True)
+def hear():
+    return json.loads(sys.stdin.readline())
+"""
+
+
+def lead(program: str, ranks: int = 2) -> int:
+    """A leader over ranks that run `program`, which knows its `rank` and may `say` failures and `hear`."""
+    command = [sys.executable, "-c", RANK + program]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return process_group._Leader(command, group_environments(os.environ, ranks)).run()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_every_rank_hears_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    first, second = group_environments(os.environ, 2)
+    assert (first["RANK"], first["LOCAL_RANK"], first["WORLD_SIZE"]) == ("0", "0", "2")
+    assert (second["RANK"], second["LOCAL_RANK"], second["WORLD_SIZE"]) == ("1", "1", "2")
+    assert first["MASTER_PORT"] == second["MASTER_PORT"]
+    assert first["ACCELERATE_USE_CPU"] == "true"
+    assert "ACCELERATE_USE_CPU" not in group_environments({"CUDA_VISIBLE_DEVICES": "0,1"}, 2)[0]
+
+
+def test_lines_of_rank_0_are_passed_on_and_the_rest_is_ended_with_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert lead("print('event of', rank, flush=True); rank and time.sleep(60)") == 0
+    assert capfd.readouterr().out == "event of 0\n"
+
+
+def test_a_failure_that_all_ranks_share_leaves_the_group_whole() -> None:
+    assert lead("say('diverged', False); assert hear() == {'verdict': 'go on'}; time.sleep(0.2)", 3) == 0
+
+
+def test_a_failure_of_one_rank_breaks_the_group(capfd: pytest.CaptureFixture[str]) -> None:
+    program = """
+if rank == 2:
+    say('out of memory', True)
+    time.sleep(60)
+if rank == 0:
+    print(hear(), flush=True)
+    sys.exit(75)
+time.sleep(60)
+"""
+    assert lead(program, 3) == GROUP_BROKEN
+    assert "'rank 2 failed: out of memory'" in capfd.readouterr().out
+
+
+def test_a_failure_that_not_all_ranks_share_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(process_group, "AGREE_SECONDS", 0.3)
+    program = (
+        "rank or say('diverged', False); rank and time.sleep(60); print(hear(), flush=True); sys.exit(75)"
+    )
+    assert lead(program) == GROUP_BROKEN
+    assert "'rank 0 failed: diverged'" in capfd.readouterr().out
+
+
+def test_the_death_of_one_rank_breaks_the_group(capfd: pytest.CaptureFixture[str]) -> None:
+    program = "rank and os.kill(os.getpid(), signal.SIGKILL); print(hear(), flush=True); sys.exit(75)"
+    assert lead(program) == GROUP_BROKEN
+    assert "'rank 1 was killed by SIGKILL'" in capfd.readouterr().out
+
+
+def test_a_rank_0_that_cannot_leave_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_group, "LEAVE_SECONDS", 0.3)
+    assert lead("rank and sys.exit(1); time.sleep(60)") == 128 + signal.SIGKILL
+
+
+def trials(url: str) -> list[StoredTrial]:
+    """All there are; none while the launcher is not that far."""
+    try:
+        database = Database.open(url)
+    except StorageError:
+        return []
+    try:
+        return [trial for name in database.study_names() for trial in database.study(name).trials()]
+    finally:
+        database.close()
+
+
+def test_two_workers_of_two_processes_finish_a_demo_study_although_a_rank_is_killed(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    grid = ["--frozen-layers", "6,9", "--learning-rates", "1e-3", "--seeds", 2, "--epochs", 3]
+    running = ["--evaluations-per-epoch", 2, "--workers", 2, "--processes-per-trial", 2]
+    launcher = start(
+        ["--demo", "--task", "mrpc", *grid, *running, "--storage", sqlite_url],
+        tmp_path,
+    )
+
+    def training() -> list[StoredTrial]:
+        assert launcher.poll() is None, launcher.communicate()[0]
+        return [trial for trial in trials(sqlite_url) if trial.state == "RUNNING" and trial.curve]
+
+    wait_until(lambda: bool(training()), "a trial in the middle of its training", seconds=200)
+    victim = training()[0]
+    assert victim.worker is not None
+    found = processes("--worker-name", victim.worker, "--rank", "1")
+    os.kill(next(iter(found)), signal.SIGKILL)
+    output, _ = launcher.communicate(timeout=250)
+    assert launcher.returncode == 0, output
+    failed = [trial for trial in trials(sqlite_url) if trial.state == "FAIL"]
+    complete = [trial for trial in trials(sqlite_url) if trial.state == "COMPLETE"]
+    assert [(trial.number, trial.reason) for trial in failed] == [
+        (victim.number, "rank 1 was killed by SIGKILL")
+    ]
+    assert len(complete) == 4
+    assert {trial.cell: trial.attempt for trial in complete}[victim.cell] == 2
+    assert all(trial.record is not None and trial.record.processes == 2 for trial in complete)
+    assert f"{victim.worker} lost one of its processes, starts again" in output
+
+
+def test_a_trial_that_fails_on_all_ranks_costs_no_restart_and_a_signal_releases(
+    tmp_path: Path, sqlite_url: str
+) -> None:
+    table = write_table(tmp_path / "table.csv", depths=2, seeds=1)
+    rows = table.read_text().splitlines()
+    table.write_text("\n".join([*rows[:-1], rows[-1].replace("COMPLETE", "FAIL")]) + "\n")
+    common = ["--storage", sqlite_url, "--workers", 1, "--processes-per-trial", 2]
+    launcher = start(["--recorded", table, *common], tmp_path)
+    output, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1, output
+    assert sorted(trial.state for trial in trials(sqlite_url)) == ["COMPLETE", "FAIL"]
+    assert "starts again" not in output
+
+    launcher = start(["--recorded", table, "--recorded-delay", 60, *common, "--study", "slow"], tmp_path)
+    wait_until(lambda: any(trial.state == "RUNNING" for trial in trials(sqlite_url)), "a running trial")
+    launcher.send_signal(signal.SIGINT)
+    output, _ = launcher.communicate(timeout=30)
+    assert launcher.returncode == 130, output
+    assert [trial.state for trial in trials(sqlite_url) if trial.state in ("RUNNING", "WAITING")] == [
+        "WAITING",
+        "WAITING",
+    ]
+    assert not processes("--worker-name", f"{os.uname().nodename}-{launcher.pid}-w0")
