@@ -34,8 +34,8 @@ def facts(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[tuple[s
     else:
         found += _scope_facts(analysis)
     counts = analysis.counts
-    found.append((f"{counts.complete:,}", "complete trials"))
-    return (*found, *([(f"{counts.failed:,}", "failed trials")] if counts.failed else []))
+    failed = f", {counts.failed:,} failed" if counts.failed else ""
+    return (*found, (f"{counts.complete:,}", f"complete trials{failed}"))
 
 
 def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tuple[str, str]]:
@@ -74,7 +74,7 @@ def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts]
         for p in analysis.points
         if (p.model, p.train_size, p.threshold) == (model.model, model.train_size, model.threshold)
     ]
-    size = "" if model.train_size is None else f" at {model.train_size} training examples"
+    size = "" if model.train_size is None else f" at {model.train_size:,} training examples"
     opening = f"{model.model}{size}: " if named else ""
     if len(own) == 1:
         point = own[0]
@@ -86,11 +86,10 @@ def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts]
         why = point.notes[0] if point.notes else f"no measured freeze keeps {share} of the full quality"
         return f"{opening}{'N' if not opening else 'n'}o answer yet for {task_name(point.task)}: {why}."
     cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
-    where = (
-        "" if len(own) == 1 else f" on {task_name(point.task)}, the most demanding of {_tasks(model, own)}"
-    )
+    where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, own)}"
     parts = [f"{_kept(point)}{where}", *_savings(cost)]
-    return f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
+    said = f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
+    return f"{said}{_doubt(point)}{_warning(point)}"
 
 
 def _advice(point: OperatingPoint, lower: bool) -> str:
@@ -132,10 +131,34 @@ def _savings(cost: DepthCost | None) -> list[str]:
     return parts
 
 
-def _tasks(model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
+def _among(model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
     voting = len(own) - len(model.excluded) - len(model.left_out)
     without = [task_name(task) for task in (*model.excluded, *model.left_out)]
-    return f"{voting} tasks" + (f" ({', '.join(without)} left out)" if without else "")
+    left_out = f" ({', '.join(without)} left out)" if without else ""
+    return f", the most demanding of {voting} tasks{left_out}" if voting > 1 else left_out
+
+
+def _doubt(point: OperatingPoint) -> str:
+    """What to do where the runs do not make the answer sure."""
+    if point.trials < 2 or point.full_trials < 2:
+        return " That is one run: its uncertainty is unknown."
+    sure = point.confident_tuned_layers
+    if sure is None or point.tuned_layers is None or sure <= point.tuned_layers:
+        return ""
+    layers = "1 layer" if sure == 1 else f"{sure} layers"
+    return f" To be 95 % sure of {100 * point.threshold:.4g} %, tune {layers}."
+
+
+def _warning(point: OperatingPoint) -> str:
+    """Where the majority class alone reaches the threshold, the share of full quality says little."""
+    if not point.chance or not point.full_score or point.chance < point.threshold * point.full_score:
+        return ""
+    alone = f" But the majority class alone keeps {100 * point.chance / point.full_score:.0f} % here"
+    corrected = point.chance_corrected
+    if corrected is None or corrected.tuned_layers is None:
+        return f"{alone}."
+    share = f"{100 * point.threshold:.4g} %"
+    return f"{alone}; to keep {share} of what is above it, tune {corrected.tuned_layers} layers."
 
 
 def _same(costs: CurveCosts, point: OperatingPoint) -> bool:

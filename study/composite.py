@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from study import theme
 from study.document import Chart, Figure, Key
 
 WIDTH = 1120
-_TOP, _BOTTOM, _GAP_X, _GAP_Y, _LEFT, _RIGHT = 96, 56, 78, 92, 70, 24
+_TITLE, _BOTTOM, _GAP_X, _GAP_Y, _LEFT, _RIGHT = 44, 56, 78, 92, 70, 24
+_LEGEND_ROW, _HEADING = 20, 26
 
 
-def composite(chart: Chart, *, title: str | None = None, colours: str = "light") -> Figure:
+def composite(chart: Chart, *, badges: Sequence[str] = (), colours: str = "light") -> Figure:
     """All panels in a grid, in one theme; sizes are fixed, so that labels keep their room."""
     columns = min(len(chart.panels), 2 if len(chart.panels) <= 4 else 3)
     lines = -(-len(chart.panels) // columns)
     inner = max(panel.figure["layout"]["height"] for panel in chart.panels) - 60
-    height = _TOP + _BOTTOM + lines * inner + (lines - 1) * _GAP_Y
-    plot_width, plot_height = WIDTH - _LEFT - _RIGHT, height - _TOP - _BOTTOM
+    top_margin = _TITLE + _LEGEND_ROW * _legend_rows(chart.legend) + _HEADING
+    height = top_margin + _BOTTOM + lines * inner + (lines - 1) * _GAP_Y
+    plot_width, plot_height = WIDTH - _LEFT - _RIGHT, height - top_margin - _BOTTOM
     panel_width = (plot_width - (columns - 1) * _GAP_X) / columns
     data: list[dict[str, Any]] = []
-    layout = _frame(title or chart.title, height)
+    layout = _frame(_titled(chart.title, badges), height)
+    layout["margin"] = {"l": _LEFT, "r": _RIGHT, "t": top_margin, "b": _BOTTOM}
     for i, panel in enumerate(chart.panels):
         line, column = divmod(i, columns)
         left = column * (panel_width + _GAP_X) / plot_width
@@ -41,8 +45,32 @@ def composite(chart: Chart, *, title: str | None = None, colours: str = "light")
         ]
         layout["shapes"] += [_moved(shape, suffix) for shape in own.get("shapes", ())]
         layout["annotations"].append(_heading(panel.label, left, top))
-    data += [trace for key in chart.legend if (trace := _legend(key)) is not None]
+    data += [_legend(key) for key in chart.legend]
     return theme.resolve({"data": data, "layout": layout}, colours)
+
+
+def single(chart: Chart, index: int, *, badges: Sequence[str] = (), colours: str = "light") -> Figure:
+    """One panel with its title and legend, as large as the place that shows it."""
+    panel = chart.panels[index]
+    frame = _frame(_titled(f"{chart.title}: {panel.label}", badges), 450)
+    own = panel.figure["layout"]
+    layout = frame | {
+        "xaxis": own["xaxis"],
+        "yaxis": own["yaxis"],
+        "shapes": list(own.get("shapes", ())),
+        "margin": {"l": 60, "r": 20, "t": 48, "b": 110},
+        "autosize": True,
+    }
+    layout["title"] = frame["title"] | {"font": {"size": 15, "color": f"{theme.TOKEN}ink"}}
+    layout["legend"] = frame["legend"] | {"y": -0.2, "yref": "paper"}
+    del layout["width"]
+    data = [trace | {"showlegend": False} for trace in panel.figure["data"]]
+    data += [_legend(key) for key in chart.legend]
+    return theme.resolve({"data": data, "layout": layout}, colours)
+
+
+def _titled(title: str, badges: Sequence[str]) -> str:
+    return " · ".join((*(badge.upper() for badge in badges), title))
 
 
 def _frame(title: str, height: int) -> dict[str, Any]:
@@ -51,7 +79,6 @@ def _frame(title: str, height: int) -> dict[str, Any]:
         "width": WIDTH,
         "paper_bgcolor": f"{theme.TOKEN}paper",
         "plot_bgcolor": f"{theme.TOKEN}paper",
-        "margin": {"l": _LEFT, "r": _RIGHT, "t": _TOP, "b": _BOTTOM},
         "title": {
             "text": title,
             "x": 0,
@@ -67,7 +94,7 @@ def _frame(title: str, height: int) -> dict[str, Any]:
             "orientation": "h",
             "x": 0,
             "xanchor": "left",
-            "y": 1 - 38 / height,
+            "y": 1 - (_TITLE - 8) / height,
             "yanchor": "top",
             "yref": "container",
             "itemclick": False,
@@ -107,7 +134,14 @@ _LEGEND_SYMBOLS = {
 }
 
 
-def _legend(key: Key) -> dict[str, Any] | None:
+def _legend_rows(legend: Sequence[Key]) -> int:
+    """Plotly sets entries in columns as wide as the widest."""
+    widest = max((60 + 7.5 * len(key.label) for key in legend), default=0.0)
+    per_row = max(1, int((WIDTH - _LEFT - _RIGHT) // widest)) if widest else 1
+    return -(-len(legend) // per_row)
+
+
+def _legend(key: Key) -> dict[str, Any]:
     """An entry without points: panels share their series, and each is named once."""
     shown: dict[str, Any] = {
         "type": "scatter",

@@ -6,7 +6,7 @@ One content for every rendering, so that HTML, Markdown and CSV cannot tell diff
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -76,6 +76,16 @@ class Table:
     @property
     def shown(self) -> list[tuple[int, Column]]:
         return [(i, column) for i, column in enumerate(self.columns) if column.name not in self.hidden]
+
+
+def silent(columns: Sequence[Column], rows: Sequence[Row], names: Iterable[str]) -> frozenset[str]:
+    """Of these columns the ones in which nothing ever happened: only empty, zero or no."""
+    wanted = set(names)
+    return frozenset(
+        column.name
+        for i, column in enumerate(columns)
+        if column.name in wanted and not any(row.values[i] for row in rows)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

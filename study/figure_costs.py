@@ -20,48 +20,64 @@ MOST_OPEN = 9
 
 
 def charts(curves: Sequence[Curve], costs: Sequence[CurveCosts]) -> list[Chart]:
-    """One per cost that is known, in panels by task."""
+    """One per cost that is known, in panels by task; of a single task all costs in one."""
     pairs = [(c, k) for c, k in zip(curves, costs, strict=True) if c.undefined is None]
-    found: list[Chart] = []
-    for name, title in SHOWN.items():
-        known = [(c, k) for c, k in pairs if any(name in d.relative for d in k.depths)]
-        if known:
-            found.append(_chart(name, title, known, folded=bool(found) and len(known) > MOST_OPEN))
-    return found
+    known: dict[CostName, list[tuple[Curve, CurveCosts]]] = {
+        name: [(c, k) for c, k in pairs if any(name in d.relative for d in k.depths)] for name in SHOWN
+    }
+    shown = {name: found for name, found in known.items() if found}
+    if len({names.place(c, curves) for c, _ in pairs}) == 1 and shown:
+        panels = [panel for name, found in shown.items() for panel in _panels(name, found, together=True)]
+        return [_chart("all", "Quality against each cost", panels, pairs, folded=False)]
+    return [
+        _chart(name, f"Quality against {SHOWN[name]}", panels, found, folded=i > 0 and len(found) > MOST_OPEN)
+        for i, (name, found) in enumerate(shown.items())
+        for panels in [_panels(name, found, together=False)]
+    ]
 
 
-def _chart(name: CostName, title: str, pairs: Sequence[tuple[Curve, CurveCosts]], *, folded: bool) -> Chart:
+def _panels(name: CostName, pairs: Sequence[tuple[Curve, CurveCosts]], *, together: bool) -> list[Panel]:
     curves = [c for c, _ in pairs]
     models = list(dict.fromkeys(c.model for c in curves))
     ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))
     labels = list(dict.fromkeys(names.place(c, curves) for c in ordered))
-    height = 360 if len(labels) == 1 else 280 if len(labels) <= 4 else 230
-    panels = tuple(
+    height = 300 if together or len(labels) <= 4 else 230
+    return [
         Panel(
             name=f"cost-{name}-{i}",
-            label=label,
+            label=SHOWN[name].capitalize() if together else label,
             figure=_figure(
-                name, title, [(c, k) for c, k in pairs if names.place(c, curves) == label], models, height
+                name,
+                SHOWN[name],
+                [(c, k) for c, k in pairs if names.place(c, curves) == label],
+                models,
+                height,
             ),
-            alt=f"{label}: relative quality against {title} relative to the full model",
+            alt=f"{label}: relative quality against {SHOWN[name]} relative to the full model",
         )
         for i, label in enumerate(labels)
-    )
+    ]
+
+
+def _chart(
+    name: str, title: str, panels: list[Panel], pairs: Sequence[tuple[Curve, CurveCosts]], *, folded: bool
+) -> Chart:
+    models = list(dict.fromkeys(c.model for c, _ in pairs))
     styles = [theme.style(i) for i in range(len(models))]
     storage = (
-        " Storage per task is proportional to the parameters trained." if name == "trainable_share" else ""
+        " Storage per task goes with the parameters trained." if name in ("all", "trainable_share") else ""
     )
     legend = [Key(m, s.colour, s.dash, s.symbol) for m, s in zip(models, styles, strict=True)]
     legend.append(Key("on the Pareto front", f"{theme.TOKEN}ink", symbol="full"))
     legend.append(Key("beaten by another depth", f"{theme.TOKEN}ink", symbol="hollow"))
     return Chart(
         name=f"quality-cost-{name.replace('_', '-')}",
-        title=f"Quality against {title}",
+        title=title,
         caption=(
             "Both relative to the full model; each point is a depth, and the rightmost is the full model. "
             f"Filled: no depth is both better and cheaper.{storage}"
         ),
-        panels=panels,
+        panels=tuple(panels),
         legend=tuple(legend),
         folded=folded,
     )

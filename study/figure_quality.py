@@ -41,10 +41,10 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
         legend.append(Key("no better than chance", f"{theme.TOKEN}shade", dash="band"))
     return Chart(
         name="quality",
-        title="Relative quality against frozen layers, by task",
-        caption=(
-            "Mean score over seeds as a share of the full model's (the paper's Figure 1). "
-            "Each panel has its own vertical scale, and always shows 85 to 103 %."
+        title="Relative quality against frozen layers" + (", by task" if len(panels) > 1 else ""),
+        caption="Mean score over seeds as a share of the full model's (the paper's Figure 1)."
+        + (
+            " Each panel has its own vertical scale, and always shows 85 to 103 %." if len(panels) > 1 else ""
         ),
         panels=tuple(panels),
         legend=tuple(legend),

@@ -14,10 +14,9 @@ MOST_OPEN = 9
 
 
 def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
-    """The learning rate chosen at each depth, a row per task; None where there was nothing to choose."""
-    found = sorted({d.learning_rate for c in curves for d in c.depths if d.learning_rate is not None})
-    tried = {r.learning_rate for c in curves for d in c.depths for r in d.rates}
-    if len(tried) < 2:
+    """The learning rate chosen at each depth, a row per task; None where one depth x rate map says it all."""
+    found = sorted({r.learning_rate for c in curves for d in c.depths for r in d.rates})
+    if len(found) < 2 or len(curves) < 2:
         return None
     models = list(dict.fromkeys(c.model for c in curves))
     edges = any(d.rate_edge for c in curves for d in c.depths)
@@ -50,6 +49,7 @@ def depth_by_rate(curves: Sequence[Curve]) -> Chart | None:
     curves = [c for c in curves if max((len(d.rates) for d in c.depths), default=0) > 1]
     if not curves:
         return None
+    curves.sort(key=lambda c: (c.model, names.task_order(c.task), c.metric, c.train_size or 0))
     several = len({c.model for c in curves}) > 1
     panels = tuple(
         Panel(

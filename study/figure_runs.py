@@ -118,6 +118,7 @@ def learning_curves(curves: Sequence[Curve], runs: Sequence[LearningCurve]) -> C
     shown = [c for c in curves if by_cell.get(_key(c.model, c.task, c.metric, c.train_size))]
     if not shown:
         return None
+    shown.sort(key=lambda c: (c.model, names.task_order(c.task), c.metric, c.train_size or 0))
     several = len({c.model for c in shown}) > 1
     depths = sorted({d.frozen_layers for c in shown for d in c.depths}, key=freeze_order)
     height = 360 if len(shown) == 1 else 240

@@ -26,7 +26,9 @@ def why_not() -> str | None:
     return None
 
 
-def export(charts: Sequence[Chart], folder: Path) -> tuple[dict[str, list[Path]], str | None]:
+def export(
+    charts: Sequence[Chart], folder: Path, badges: Sequence[str] = ()
+) -> tuple[dict[str, list[Path]], str | None]:
     """Each chart as one SVG and one PNG; the files by chart name, and why there are none."""
     reason = why_not()
     if reason is not None or not charts:
@@ -38,11 +40,18 @@ def export(charts: Sequence[Chart], folder: Path) -> tuple[dict[str, list[Path]]
         os.environ.setdefault("BROWSER_PATH", browser)
     folder.mkdir(parents=True, exist_ok=True)
     files = {chart.name: [folder / f"{slug(chart.name)}.{kind}" for kind in FORMATS] for chart in charts}
-    figures = [composite(chart) for chart in charts for _ in FORMATS]
+    figures = [composite(chart, badges=badges) for chart in charts for _ in FORMATS]
     paths = [path for found in files.values() for path in found]
     scales = [2 if path.suffix == ".png" else 1 for path in paths]
+    sizes = [(figure["layout"]["width"], figure["layout"]["height"]) for figure in figures]
     try:
-        plotly.io.write_images(fig=figures, file=paths, scale=scales)
+        plotly.io.write_images(
+            fig=figures,
+            file=paths,
+            scale=scales,
+            width=[width for width, _ in sizes],
+            height=[height for _, height in sizes],
+        )
     except Exception as error:
         # The exporter drives a browser: whatever goes wrong there must not cost the report itself.
         return {}, f"the exporter failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable
 from functools import cache
 from html import escape as escape_html
@@ -65,6 +66,11 @@ def escape(text: str) -> str:
     return escape_html(text).replace(" %", "\u00a0%")
 
 
+def _prose(text: str) -> str:
+    """Flags are set as code and never broken in two."""
+    return re.sub(r"(?<!\S)--[a-z][a-z-]*", r"<code>\g<0></code>", escape(text))
+
+
 def _asset(name: str) -> str:
     return files("study").joinpath(name).read_text(encoding="utf-8")
 
@@ -112,9 +118,9 @@ def _section(section: Section) -> str:
 def _block(block: Block) -> str:
     match block:
         case Words():
-            return f"<p>{escape(block.text)}</p>\n"
+            return f"<p>{_prose(block.text)}</p>\n"
         case Bullets():
-            return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in block.items)}</ul>\n"
+            return f"<ul>{''.join(f'<li>{_prose(item)}</li>' for item in block.items)}</ul>\n"
         case Table():
             link = f'<a class="csv" href="tables/{escape(block.file)}">CSV</a>'
             return _folding(block.title, _table(block), f"{len(block.rows)} rows", link, folded=block.folded)

@@ -37,6 +37,7 @@ def write(
     `provenance` adds what only the database knows: learning curves, specs, versions, machines.
     """
     from study.images import export
+    from study.operating_points import write_json
     from study.page import page
     from study.report_content import document
     from study.report_text import comma_separated, markdown
@@ -45,17 +46,20 @@ def write(
     content = document(table, analysis, provenance)
     exported: dict[str, list[Path]] = {}
     if images:
-        exported, reason = export(content.charts, folder / "figures")
+        exported, reason = export(content.charts, folder / "figures", content.badges)
         if reason is not None:
             note(f"figures were not exported as SVG and PNG: {reason}")
     links = {name: found[0].relative_to(folder).as_posix() for name, found in exported.items()}
-    return [
+    paths = [
         _write(folder / "report.html", page(content)),
         _write(folder / "report.md", markdown(content, links)),
         _write(folder / "tables" / "trials.csv", to_csv(table)),
         *(_write(folder / "tables" / part.file, comma_separated(part)) for part in content.tables),
+        folder / "tables" / "operating_points.json",
         *(path for found in exported.values() for path in found),
     ]
+    write_json(analysis, str(folder / "tables" / "operating_points.json"))
+    return paths
 
 
 def _write(path: Path, text: str) -> Path:

@@ -41,11 +41,16 @@ def document(table: pd.DataFrame, analysis: Analysis, provenance: Provenance | N
     return Document(
         title=_title(analysis),
         badges=(*(["demo"] if demo else []), *(["recorded"] if recorded else [])),
-        warnings=(*([DEMO] if demo else []), *([RECORDED] if recorded else [])),
+        warnings=(*([DEMO] if demo else []), *([RECORDED] if recorded else []), *_unfinished(analysis)),
         answers=answers(analysis, found),
         facts=facts(analysis, found),
         sections=tuple(section for section in sections if section is not None),
     )
+
+
+def _unfinished(analysis: Analysis) -> list[str]:
+    left = analysis.counts.unfinished
+    return [f"NOT FINISHED: {left:,} trials are waiting or running; the answer may change."] if left else []
 
 
 def is_recorded(table: pd.DataFrame) -> bool:
@@ -78,7 +83,8 @@ def _quality(analysis: Analysis) -> Section:
 
 
 def _points(analysis: Analysis) -> Section:
-    blocks: list[Block] = [points.models_table(analysis), *points.points_tables(analysis)]
+    models = points.models_table(analysis)
+    blocks: list[Block] = [*([models] if models else []), *points.points_tables(analysis)]
     like_the_paper = points.paper_tables(analysis)
     if like_the_paper:
         blocks += [Words(points.PAPER_TABLES), *like_the_paper]
@@ -88,7 +94,8 @@ def _points(analysis: Analysis) -> Section:
 
 def _claims(analysis: Analysis) -> Section | None:
     """Only where a model is the paper's, and real."""
-    known = any(published.model_key(c.model) for c in analysis.curves if not c.demo)
+    real = [c for c in analysis.curves if not c.demo and c.train_size is None]
+    known = any(published.model_key(c.model) for c in real)
     return Section("claims", "The paper's claims", (points.claims_table(analysis),)) if known else None
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from study import names, published
 from study.analysis import Analysis
 from study.claims import PublishedScore, claims, gains, published_scores
-from study.document import Column, Row, Table, Value
+from study.document import Column, Row, Table, Value, silent
 from study.names import UNKNOWN
 from study.points import OperatingPoint
 
 MOST_OPEN = 12
+FEW = 4
 
 
 def _score(value: float | None) -> str:
@@ -23,8 +25,11 @@ def _share(value: float | None) -> str:
     return names.percent(value)
 
 
-def models_table(analysis: Analysis) -> Table:
-    """The paper's single number per model, with its own beside it where the model is the paper's."""
+def models_table(analysis: Analysis) -> Table | None:
+    """The paper's single number per model, with its own beside it; None where a model has one task only."""
+    per_model = Counter((c.model, c.train_size) for c in analysis.curves)
+    if max(per_model.values(), default=0) < 2:
+        return None
     sizes = any(m.train_size is not None for m in analysis.models)
     columns = [
         Column("model", "model", number=False),
@@ -60,7 +65,7 @@ def models_table(analysis: Analysis) -> Table:
         title="Tuned layers per model: the largest need over its tasks",
         columns=tuple(columns),
         rows=tuple(rows),
-        hidden=frozenset({"threshold"}),
+        hidden=frozenset({"threshold"}) | silent(columns, rows, ("left_out", "published_tuned_layers")),
         note=(
             f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
             "at 90 %, CoLA left out."
@@ -69,7 +74,9 @@ def models_table(analysis: Analysis) -> Table:
 
 
 def points_tables(analysis: Analysis) -> list[Table]:
-    """One per threshold, grouped by model."""
+    """All in one where there are few, grouped by threshold; else one per threshold, grouped by model."""
+    if len(analysis.curves) <= FEW:
+        return [_points_table(analysis.points, None, folded=False)]
     thresholds = sorted(analysis.thresholds)
     return [
         _points_table(
@@ -81,8 +88,9 @@ def points_tables(analysis: Analysis) -> list[Table]:
     ]
 
 
-def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded: bool) -> Table:
+def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, folded: bool) -> Table:
     columns = (
+        Column("threshold", "of full", names.percent_short),
         Column("model", "model", number=False),
         Column("task", "task", names.task_name, number=False),
         Column("train_size", "train size", names.size_name),
@@ -104,9 +112,10 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
         Column("note", "note", number=False),
     )
     rows = []
-    for p in sorted(points, key=lambda p: (p.model, names.task_order(p.task), p.metric, p.train_size or 0)):
+    for p in sorted(points, key=_order):
         corrected = p.chance_corrected
         values: tuple[Value, ...] = (
+            p.threshold,
             p.model,
             p.task,
             p.train_size,
@@ -127,13 +136,16 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
             p.relative_high,
             "; ".join(p.notes) or None,
         )
-        rows.append(Row(values, group=f"{p.model}, {p.total_layers} layers"))
-    hidden = ["model", "relative_low", "relative_high", "note"]
+        group = f"{p.model}, {p.total_layers} layers"
+        rows.append(Row(values, group=_heading(p) if threshold is None else group))
+    hidden = ["threshold", "model", "relative_low", "relative_high", "note"]
     hidden += [] if any(p.train_size is not None for p in points) else ["train_size"]
-    percent = f"{100 * threshold:.4g}"
+    if threshold is None and len({p.model for p in points}) > 1:
+        hidden.remove("model")
+    percent = "" if threshold is None else f"{100 * threshold:.4g}"
     return Table(
-        name=f"operating_points_{percent.replace('.', '_')}",
-        title=f"Operating points at {percent} % of full quality",
+        name="operating_points" + (f"_{percent.replace('.', '_')}" if percent else ""),
+        title=f"Operating points at {percent} % of full quality" if percent else "Operating points",
         columns=columns,
         rows=tuple(rows),
         hidden=frozenset(hidden),
@@ -141,11 +153,19 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float, *, folded:
         note=(
             "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
             "Probability: the share of bootstrap draws with this very answer. "
-            f"Confident: the deepest freeze that stays above {percent} % in 95 % of the draws. "
+            "Confident: the deepest freeze that stays above the threshold in 95 % of the draws. "
             "Above chance: the same question with chance taken off both scores. "
             "Sustained: no smaller freeze fails."
         ),
     )
+
+
+def _order(p: OperatingPoint) -> tuple[object, ...]:
+    return p.threshold, p.model, names.task_order(p.task), p.metric, p.train_size or 0
+
+
+def _heading(p: OperatingPoint) -> str:
+    return f"At {names.percent_short(p.threshold)} of full quality"
 
 
 PAPER_TABLES = (

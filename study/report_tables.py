@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from study import names
 from study.analysis import Analysis
 from study.costs import CurveCosts
-from study.document import Column, Row, Table, Value
+from study.document import Column, Row, Table, Value, plain, silent
 from study.low_resource import Summary
 from study.names import UNKNOWN
 from study.provenance import Provenance
@@ -95,7 +95,8 @@ def quality_table(analysis: Analysis) -> Table:
         title="Quality at every depth",
         columns=columns,
         rows=tuple(rows),
-        hidden=_hidden(analysis.curves),
+        hidden=_hidden(analysis.curves)
+        | silent(columns, rows, ("rate_edge", "failed", "diverged", "removed", "chance_corrected")),
         folded=len(rows) > 14,
         note="Above chance: (score - chance) / (full - chance), where chance is the majority class or 0.",
     )
@@ -226,18 +227,14 @@ def failures_table(table: pd.DataFrame, analysis: Analysis) -> Table:
         values: list[Value] = [c.model, c.task, c.train_size, c.metric]
         values += [counts[column.name] for column in columns[4:-1]]
         rows.append(Row((*values, _reasons(table, c))))
-    silent = [
-        column.name
-        for i, column in enumerate(columns)
-        if column.name not in ("complete", "failed") and not any(row.values[i] for row in rows)
-    ]
+    kept = ("model", "task", "metric", "complete", "failed")
     troubled = [row for row in rows if any(row.values[5:-1])]
     return Table(
         name="failures",
         title="What became of the trials",
         columns=columns,
         rows=tuple(rows),
-        hidden=frozenset(silent),
+        hidden=silent(columns, rows, (column.name for column in columns if column.name not in kept)),
         folded=not troubled or len(rows) > 14,
         note=(
             "Failed trials include those whose cell was completed by a retry. Runs that collapsed to chance "
@@ -281,7 +278,7 @@ def studies_table(provenance: Provenance) -> Table | None:
     )
     rows = []
     for name, spec in provenance.studies:
-        recipe = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in asdict(spec.recipe).items())
+        recipe = ", ".join(f"{key.replace('_', ' ')} {plain(v)}" for key, v in asdict(spec.recipe).items())
         rows.append(
             Row(
                 (

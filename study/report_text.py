@@ -40,7 +40,7 @@ def _block(block: Block, images: Mapping[str, str]) -> str:
         case Bullets():
             return _list(block.items)
         case Table():
-            return _table(block)
+            return markdown_table(block)
         case Chart():
             return _chart(block, images)
 
@@ -51,7 +51,7 @@ def _chart(chart: Chart, images: Mapping[str, str]) -> str:
     return f"### {chart.title}\n\n{body}\n\n{chart.caption}"
 
 
-def _table(table: Table) -> str:
+def markdown_table(table: Table, *, level: int = 3) -> str:
     shown = table.shown
     grouped = any(row.group for row in table.rows)
     titles = [*([""] if grouped else []), *(column.title for _, column in shown)]
@@ -70,7 +70,7 @@ def _table(table: Table) -> str:
             group = row.group
         lines.append(_line(cells))
     note = f"\n\n{table.note}" if table.note else ""
-    return f"### {table.title}\n\n" + "\n".join(lines) + note
+    return f"{'#' * level} {table.title}\n\n" + "\n".join(lines) + note
 
 
 def _line(cells: list[str]) -> str:
