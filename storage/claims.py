@@ -92,7 +92,10 @@ class Claim:
         history = found[0][1] if found else None
         cell = cell_of({row.param_name: row.param_value for row in found})
         if cell is None:
-            raise StorageError(f"a trial of {study.name} ({trial_id=}) carries no cell: who added it?")
+            raise StorageError(
+                f"{study.name} has a waiting trial without a cell ({trial_id=}), added by other means: "
+                "finish it with plain Optuna (study.ask, study.tell) first"
+            )
         self.cell: Cell = cell
         self.attempt = 1 if history is None else 1 + len(json.loads(history))
         """1 for the first trial of a cell."""

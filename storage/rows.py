@@ -92,7 +92,9 @@ def insert_waiting(connection: Connection, study_id: int, new: Sequence[NewTrial
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     for start in range(0, len(rows), CHUNK):
-        connection.execute(insert(table), list(rows[start : start + CHUNK]))
+        chunk = list(rows[start : start + CHUNK])
+        # A batch of one costs more than a plain statement.
+        connection.execute(insert(table).inline(), chunk if len(chunk) > 1 else chunk[0])
 
 
 def put_attributes(
