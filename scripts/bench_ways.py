@@ -1,0 +1,188 @@
+"""The ways of running one cell that bench_training.py compares, each in a process of its own.
+
+Reads cells as JSON lines on stdin and answers each with its seconds, score and peak memory on stdout, so that
+the ways can take turns within seconds of each other while only one of them computes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+WAYS = {
+    "cached": "ours, prefix cached",
+    "live": "ours, prefix live",
+    "trainer": "Trainer at its best (dynamic padding, grouped by length, no gradient below the depth)",
+    "padded": "Trainer padded to the full length",
+    "authors": "the authors' way (padded; frozen parameters only left out of the optimiser)",
+}
+
+
+class Peak:
+    """The process's largest private memory, looked at every 5 ms."""
+
+    def __enter__(self) -> Peak:
+        from objectives.machine import private_memory_bytes
+
+        self.bytes = 0
+        self._stop = threading.Event()
+
+        def watch() -> None:
+            while not self._stop.wait(0.005):
+                self.bytes = max(self.bytes, private_memory_bytes())
+
+        self._thread = threading.Thread(target=watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Ours:
+    def __init__(self, settings: dict[str, Any], prefix: str):
+        from objectives.contract import Recipe
+        from objectives.data import load_data
+        from objectives.finetune import FineTuning
+        from objectives.prefix import PrefixCache
+        from objectives.tasks import get_task
+
+        self.objective = FineTuning(
+            data=load_data(get_task(settings["task"]), settings["data"]),
+            model_path=settings["model"],
+            model_fingerprint="bench",
+            recipe=Recipe(
+                epochs=settings["epochs"],
+                batch_size=settings["batch_size"],
+                max_length=settings["max_length"],
+                prefix=prefix,  # type: ignore[arg-type]
+            ),
+            cache=PrefixCache(Path(settings["cache"])),
+        )
+
+    def tokens(self) -> int:
+        return int(self.objective._splits["train"].encoded.offsets[-1])
+
+    def run(self, cell: dict[str, Any]) -> dict[str, float]:
+        from objectives.contract import Cell
+
+        record = self.objective(Cell(**cell), lambda point: None)
+        return {
+            "score": record.score,
+            "train_seconds": record.train_seconds or 0.0,
+            "prefix_seconds": record.prefix_seconds or 0.0,
+        }
+
+
+class WithTrainer:
+    def __init__(self, settings: dict[str, Any], *, padded: bool, authors: bool):
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        from objectives.data import load_data
+        from objectives.tasks import get_task
+
+        self.settings, self.padded, self.authors = settings, padded, authors
+        self.task = get_task(settings["task"])
+        data = load_data(self.task, settings["data"])
+        self.tokenizer = AutoTokenizer.from_pretrained(settings["model"])
+        self.labels = 1 if self.task.regression else len(self.task.labels)
+        self.model = AutoModelForSequenceClassification.from_pretrained(
+            settings["model"], num_labels=self.labels
+        )
+        self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.train, self.validation = (
+            split.map(self._tokenise, batched=True, remove_columns=list(self.task.columns))
+            for split in (data.train, data.validation[self.task.validation[0]])
+        )
+
+    def _tokenise(self, rows: dict[str, list[str]]) -> Any:
+        texts = [rows[column] for column in self.task.columns]
+        padding = "max_length" if self.padded else False
+        limit = self.settings["max_length"]
+        return self.tokenizer(*texts, truncation=True, max_length=limit, padding=padding)
+
+    def run(self, cell: dict[str, Any]) -> dict[str, float]:
+        import torch
+        from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+        from objectives import metrics
+        from objectives.layers import find_layers
+
+        self.model.load_state_dict(self.weights)
+        stack = find_layers(self.model)
+        stack.freeze(cell["frozen_layers"])
+        tuned = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        if self.authors:
+            self.model.requires_grad_(True)
+        optimizer = torch.optim.AdamW(tuned, lr=cell["learning_rate"], weight_decay=0.0, fused=True)
+        settings = self.settings
+
+        def compute(prediction: Any) -> dict[str, float]:
+            logits = np.asarray(prediction.predictions)
+            name = self.task.validation[0]
+            return metrics.evaluate(self.task, {name: logits}, {name: prediction.label_ids})
+
+        trainer = Trainer(
+            model=self.model,
+            args=TrainingArguments(
+                output_dir=settings["cache"],
+                num_train_epochs=settings["epochs"],
+                per_device_train_batch_size=settings["batch_size"],
+                per_device_eval_batch_size=64,
+                learning_rate=cell["learning_rate"],
+                seed=cell["seed"],
+                eval_strategy="epoch",
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+                use_cpu=True,
+                train_sampling_strategy="random" if self.padded else "group_by_length",
+            ),
+            train_dataset=self.train,
+            eval_dataset=self.validation,
+            data_collator=DataCollatorWithPadding(self.tokenizer),
+            compute_metrics=compute,
+            optimizers=(optimizer, None),
+        )
+        trainer.train()
+        scores = [entry for entry in trainer.state.log_history if f"eval_{self.task.metric}" in entry]
+        return {"score": scores[-1][f"eval_{self.task.metric}"]}
+
+
+def serve(way: str, settings: dict[str, Any]) -> None:
+    import torch
+    import transformers
+
+    from objectives import machine
+
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(settings["threads"])
+    runner: Ours | WithTrainer
+    if way in ("cached", "live"):
+        runner = Ours(settings, way)
+    else:
+        runner = WithTrainer(settings, padded=way != "trainer", authors=way == "authors")
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    print(
+        json.dumps({"tokens": runner.tokens() if isinstance(runner, Ours) else 0}), file=answers, flush=True
+    )
+    for line in sys.stdin:
+        machine.give_back_memory()
+        with Peak() as peak:
+            started = time.perf_counter()
+            result = runner.run(json.loads(line))
+            seconds = time.perf_counter() - started
+        print(json.dumps({**result, "seconds": seconds, "peak": peak.bytes}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], json.loads(sys.argv[2]))
