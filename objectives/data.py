@@ -99,7 +99,7 @@ def _from_folder(task: Task, folder: Path) -> dict[str, Dataset]:
 
 
 def _find(folder: Path, split: str) -> Path:
-    names = [split, split.replace("validation", "dev")]
+    names = list(dict.fromkeys([split, split.replace("validation", "dev")]))
     for name in names:
         for suffix in _READERS:
             if (path := folder / f"{name}{suffix}").is_file():

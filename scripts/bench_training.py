@@ -1,8 +1,8 @@
 """Times one study run five ways, side by side: ours cached and live, Trainer twice, the authors' way.
 
 The ways take turns cell by cell, each in a process of its own, so that a machine whose speed drifts slows
-all of them alike. Without --model and --data it makes a random BERT and texts of MRPC-like or CoLA-like lengths:
-seconds do not depend on what the words mean, scores do.
+all of them alike. Without --model and --data it makes a random BERT and texts of MRPC-like or CoLA-like
+lengths: seconds do not depend on what the words mean, scores do.
 """
 
 from __future__ import annotations

@@ -1,0 +1,217 @@
+"""The prefix cache: built once whoever asks, never stale, never broken, within its budget."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from objectives.data import load_data
+from objectives.encoding import Encoded, encode
+from objectives.layers import find_layers
+from objectives.models import Pretrained
+from objectives.prefix import Builder, PrefixCache, weight_digests
+from objectives.replay import Replay
+from objectives.tasks import get_task
+
+TASK = get_task("sst2")
+
+
+def builder(
+    tmp_path: Path, *, family: str = "bert", train: int = 32, dtype: torch.dtype = torch.float32
+) -> Builder:
+    path = tiny.save_model(family, tmp_path / family)
+    loaded = Pretrained(path, TASK, torch.device("cpu"))
+    data = load_data(TASK, tiny.save_data(tmp_path / f"data-{train}", train))
+    encoded = encode(
+        TASK,
+        data.train,
+        loaded.tokenizer,
+        max_length=16,
+        left=False,
+        key=f"{train}",
+        cache=tmp_path / "tokens",
+    )
+    stack = find_layers(loaded.model)
+    return Builder(
+        loaded.model, Replay(loaded.model, stack), encoded, weight_digests(stack), dtype, torch.no_grad
+    )
+
+
+def builds(cache: PrefixCache) -> list[str]:
+    log = cache.folder / "builds.log"
+    return (
+        [line.partition(" ")[2].rpartition(" ")[0] for line in log.read_text().splitlines()]
+        if log.exists()
+        else []
+    )
+
+
+def everything(made: Builder, states: object) -> torch.Tensor:
+    rows = np.arange(len(made.encoded))
+    return states.pad_rows(rows, int(made.encoded.lengths.max()))  # type: ignore[attr-defined]
+
+
+def test_states_are_the_models_own_and_each_depth_stands_on_the_one_before(tmp_path: Path) -> None:
+    made, cache = builder(tmp_path), PrefixCache(tmp_path / "cache")
+    states = {depth: everything(made, cache.states(made, depth)) for depth in (1, 2, 4)}
+    assert builds(cache) == ["depth=1 from=0", "depth=2 from=1", "depth=4 from=2"]
+    padded = {name: torch.from_numpy(v) for name, v in made.encoded.pad_rows(np.arange(32)).items()}
+    made.model.eval()
+    with torch.no_grad():
+        hidden = made.model(**padded, output_hidden_states=True).hidden_states
+    mask = padded["attention_mask"].bool()
+    for depth, found in states.items():
+        torch.testing.assert_close(found[mask], hidden[depth][mask], rtol=1e-5, atol=1e-6)
+        assert not found[~mask].any(), "padding is not kept"
+
+
+def test_no_padding_is_stored_and_the_dtype_is_the_runs(tmp_path: Path) -> None:
+    made, cache = builder(tmp_path, dtype=torch.bfloat16), PrefixCache(tmp_path / "cache")
+    assert everything(made, cache.states(made, 1)).dtype == torch.bfloat16
+    assert cache.used() == made.encoded.offsets[-1] * 32 * 2
+
+
+def test_a_changed_input_is_never_served_old_states(tmp_path: Path) -> None:
+    made = builder(tmp_path)
+    keys = {made.key(2), made.key(1)}
+    keys.add(builder(tmp_path, train=31).key(2))
+    keys.add(builder(tmp_path, dtype=torch.float16).key(2))
+    other = builder(tmp_path)
+    with torch.no_grad():
+        other.replay.stack.layers[1].get_parameter("attention.self.query.weight")[0, 0] += 1e-3
+    changed = Builder(
+        other.model,
+        other.replay,
+        other.encoded,
+        weight_digests(other.replay.stack),
+        other.dtype,
+        torch.no_grad,
+    )
+    keys.add(changed.key(2))
+    assert changed.key(1) == made.key(1), "a layer above the depth does not matter"
+    assert len(keys) == 5
+    shorter = Encoded(
+        {n: v[: made.encoded.offsets[-2]] for n, v in made.encoded.columns.items()},
+        made.encoded.offsets[:-1],
+        made.encoded.labels[:-1],
+        made.encoded.pad,
+        False,
+    )
+    assert shorter.digest() != made.encoded.digest()
+
+
+def test_damage_is_noticed_and_repaired(tmp_path: Path) -> None:
+    made, said = builder(tmp_path), []
+    first = everything(made, PrefixCache(tmp_path / "cache").states(made, 2)).clone()
+    (entry,) = (tmp_path / "cache").glob("*.states")
+    content = bytearray(entry.read_bytes())
+    content[100] ^= 1
+    entry.write_bytes(content)
+    fresh = PrefixCache(tmp_path / "cache", warn=said.append)
+    assert torch.equal(everything(made, fresh.states(made, 2)), first)
+    assert "damaged (checksum)" in said[0]
+
+
+def test_the_least_recently_used_makes_room(tmp_path: Path) -> None:
+    made = builder(tmp_path)
+    cache = PrefixCache(tmp_path / "cache", budget_bytes=2 * made.size())
+    cache.states(made, 1)
+    time.sleep(0.02)
+    held = cache.states(made, 2)
+    time.sleep(0.02)
+    cache.states(made, 1)
+    cache.states(made, 3)
+    kept = {int(path.stem.rpartition("-")[2]) for path in cache.folder.glob("*.states")}
+    assert kept == {1, 3}
+    assert cache.used() <= cache.budget()
+    assert everything(made, held).any(), "whoever has it open goes on reading"
+
+
+CHILD = """
+import sys, time; sys.path.insert(0, "tests")
+from pathlib import Path
+import objectives.prefix as prefix, test_prefix
+made = test_prefix.builder(Path(sys.argv[1]))
+if sys.argv[2] == "slow":
+    run = made.run
+    def slowly(*arguments):
+        run(*arguments)
+        print("writing", flush=True)
+        time.sleep(60)
+    made.run = slowly
+cache = prefix.PrefixCache(Path(sys.argv[1]) / "cache")
+print("ready", flush=True); sys.stdin.readline()
+for depth in (1, 2, 3): cache.states(made, depth)
+"""
+
+
+def child(tmp_path: Path, mode: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), mode],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    )
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def read(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> None:
+    builder(tmp_path)
+    workers = [child(tmp_path, "fast") for _ in range(3)]
+    assert [read(worker) for worker in workers] == ["ready"] * 3
+    for worker in workers:
+        go(worker)
+    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
+    assert sorted(builds(PrefixCache(tmp_path / "cache"))) == [
+        "depth=1 from=0",
+        "depth=2 from=1",
+        "depth=3 from=2",
+    ]
+
+
+def test_a_worker_killed_while_building_leaves_nothing_broken(tmp_path: Path) -> None:
+    made = builder(tmp_path)
+    worker = child(tmp_path, "slow")
+    assert read(worker) == "ready"
+    go(worker)
+    assert read(worker) == "writing"
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    cache = PrefixCache(tmp_path / "cache")
+    assert list(cache.folder.glob("*.part")), "it was killed in the middle"
+    assert not list(cache.folder.glob("*.states"))
+    assert everything(made, cache.states(made, 1)).any()
+    assert not list(cache.folder.glob("*.part")), "what the dead left is removed"
+
+
+def test_replay_puts_the_models_own_layers_back(tmp_path: Path) -> None:
+    made = builder(tmp_path)
+    inputs = {name: torch.from_numpy(v) for name, v in made.encoded.pad_rows(np.arange(3)).items()}
+    made.model.eval()
+    with torch.no_grad():
+        before = made.model(**inputs).logits
+        with made.replay.skipping(2):
+            with pytest.raises(AssertionError, match="no states were loaded"):
+                made.model(**inputs)
+            made.replay.load(torch.zeros(3, inputs["input_ids"].shape[1], 32))
+            assert not torch.equal(made.model(**inputs).logits, before)
+        assert torch.equal(made.model(**inputs).logits, before)
