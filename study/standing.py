@@ -1,0 +1,175 @@
+"""What `status` says of one study: counts, best, pace, time left, who runs what, what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from objectives.contract import Cell
+from study.command import duration
+from study.estimate import weight
+from study.spec import StudySpec
+
+if TYPE_CHECKING:
+    from storage.overview import Overview, Running
+
+HOUR = 3600.0
+SILENT_SECONDS = 60.0
+"""As long as the default grace period: who is silent for longer is taken for dead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One study as it stands now."""
+
+    name: str
+    spec: StudySpec | None
+    """None for a study that other software made."""
+    overview: Overview
+
+    @property
+    def cells_per_hour(self) -> float:
+        """Over the last hour, or since the oldest of the trials that are looked at."""
+        within = [ago for _, _, ago in self.overview.recent if ago <= HOUR]
+        if not within:
+            return 0.0
+        from storage.overview import RECENT
+
+        began = max(ago + took for _, took, ago in self.overview.recent if ago <= HOUR)
+        span = max(within) if len(within) >= RECENT else min(HOUR, began)
+        return len(within) * HOUR / max(span, 1.0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the work that is left and those who run now; None where nobody runs or nothing is timed yet."""
+        overview = self.overview
+        if overview.counts.open == 0:
+            return 0.0
+        if self.spec is None or not self.alive or not overview.recent:
+            return None
+        spec = self.spec
+        units = sum(weight(spec, cell) for cell, _, _ in overview.recent)
+        pace = sum(took for _, took, _ in overview.recent) / units
+        left = sum(
+            count * weight(spec, Cell(depth, spec.learning_rates[0], spec.seeds[0], size))
+            for depth, size, count in overview.open_cells
+        )
+        spent = sum(min(trial.seconds, pace * weight(spec, trial.cell)) for trial in self.alive)
+        return max(0.0, pace * left - spent) / len(self.alive)
+
+    @property
+    def alive(self) -> list[Running]:
+        """Trials whose worker was heard of lately; the others will be taken back."""
+        return [
+            trial
+            for trial in self.overview.running
+            if trial.silent_seconds is not None and trial.silent_seconds <= SILENT_SECONDS
+        ]
+
+    def epoch(self, trial: Running) -> float | None:
+        if self.spec is None:
+            return None
+        recipe = self.spec.recipe
+        return min(float(recipe.epochs), trial.evaluations / recipe.evaluations_per_epoch)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.overview
+        spec = self.spec
+        about: dict[str, Any] = {"study": self.name}
+        if spec is not None:
+            about |= {name: getattr(spec, name) for name in ("task", "model", "protocol", "metric")}
+            about |= {"demo": spec.demo, "recorded": spec.recorded}
+        return {
+            **about,
+            "cells": {"total": _total(self), **asdict(found.counts)},
+            "best": None if found.best is None else {"score": found.best[1], **found.best[0].parameters()},
+            "cells_per_hour": round(self.cells_per_hour, 2),
+            "seconds_left": None if self.seconds_left is None else round(self.seconds_left, 1),
+            "running": [{**_flat(trial), "epoch": self.epoch(trial)} for trial in found.running],
+            "failed_trials": found.failed_trials,
+            "failures": [_flat(failure) for failure in found.failures],
+        }
+
+    def render(self) -> str:
+        found = self.overview
+        counts = found.counts
+        lines = [
+            f"{self.name}{self._marks()}",
+            f"  {_total(self)} cells: {counts.complete} done, {counts.running} running, "
+            f"{counts.waiting} waiting, {counts.failed} failed",
+        ]
+        if found.best is not None:
+            metric = self.spec.metric if self.spec else "value"
+            lines.append(f"  best {metric} {found.best[1]:.4f} at {found.best[0]}")
+        lines.append(f"  {self._pace()}")
+        lines += _columns(self._workers())
+        if found.failures:
+            lines.append(f"  {found.failed_trials} failed trials, the newest first:")
+            lines += [
+                f"    {duration(failure.seconds_ago or 0)} ago, trial {failure.number} ({failure.cell}), "
+                f"try {failure.attempt} on {failure.worker}, "
+                f"{'given up' if failure.final else 'tried again'}: {failure.reason}"
+                for failure in found.failures
+            ]
+        return "\n".join(lines)
+
+    def _marks(self) -> str:
+        if self.spec is None:
+            return "  (not a study of this software)"
+        return ("  (demo)" if self.spec.demo else "") + ("  (recorded)" if self.spec.recorded else "")
+
+    def _pace(self) -> str:
+        if self.overview.counts.open == 0:
+            return "nothing waits or runs"
+        pace = self.cells_per_hour
+        rate = f"{pace:,.0f} cells per hour" if pace >= 10 else f"{pace:.2g} cells per hour"
+        left = self.seconds_left
+        if not self.alive:
+            return f"{rate}; no worker runs a cell now"
+        return f"{rate}, time left unknown" if left is None else f"{rate}, about {duration(left)} left"
+
+    def _workers(self) -> list[list[str]]:
+        if not self.overview.running:
+            return []
+        metric = self.spec.metric if self.spec else "value"
+        table = [["worker", "cell", "try", "for", "epoch", metric, "heard"]]
+        for trial in self.overview.running:
+            epoch = self.epoch(trial)
+            table.append(
+                [
+                    trial.worker,
+                    str(trial.cell),
+                    str(trial.attempt),
+                    duration(trial.seconds),
+                    "" if not trial.evaluations or epoch is None else f"{epoch:g}",
+                    "" if trial.score is None else f"{trial.score:.4f}",
+                    _heard(trial.silent_seconds),
+                ]
+            )
+        return table
+
+
+def _heard(silent_seconds: float | None) -> str:
+    if silent_seconds is None:
+        return "never"
+    lost = "" if silent_seconds <= SILENT_SECONDS else ": lost, until a worker takes it back"
+    return f"{duration(silent_seconds)} ago{lost}"
+
+
+def _total(standing: Standing) -> int:
+    counts = standing.overview.counts
+    return counts.open + counts.complete + counts.failed
+
+
+def _flat(item: Any) -> Mapping[str, Any]:
+    fields = asdict(item)
+    return {**fields.pop("cell"), **fields}
+
+
+def _columns(table: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "    " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]

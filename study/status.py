@@ -1,0 +1,91 @@
+"""The `status` command: how the studies of a storage stand, read from any machine; it changes nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from objectives.contract import UsageError
+from study import command
+
+if TYPE_CHECKING:
+    from storage.database import Database
+    from study.standing import Standing
+
+EXAMPLES = """  elsa status
+  elsa status --storage postgresql://db/elsa --watch
+  elsa status mrpc-bert-base-grid --json"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    if arguments.watch is not None and arguments.watch <= 0:
+        raise UsageError(f"--watch {arguments.watch:g}: seconds between looks, more than 0")
+    from storage.database import Database
+
+    database = Database.open(command.storage_url(arguments.storage))
+    try:
+        if arguments.watch is None:
+            print(_text(arguments, database))
+            return 0
+        return _watch(arguments, database)
+    finally:
+        database.close()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command.new_parser(
+        "status", "What is done, running, waiting and failed in each study, and the time left.", EXAMPLES
+    )
+    parser.add_argument("study", nargs="*", metavar="STUDY", help="names (default: all of the storage)")
+    command.add_storage(parser)
+    parser.add_argument(
+        "--watch", type=float, nargs="?", const=2.0, metavar="SECONDS", help="look again and again (every 2)"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs; with --watch one line per look")
+    return parser
+
+
+def standings(database: Database, names: Sequence[str]) -> list[Standing]:
+    """How the named studies stand, or all of them."""
+    from storage.overview import read_overview
+    from study.spec import StudySpec
+    from study.standing import Standing
+
+    found = []
+    for study in [database.study(name) for name in names or database.study_names()]:
+        text = study.attributes().get("spec")
+        spec = None if text is None else StudySpec.from_json(text)
+        found.append(Standing(name=study.name, spec=spec, overview=read_overview(study)))
+    return found
+
+
+def _text(arguments: argparse.Namespace, database: Database) -> str:
+    found = standings(database, arguments.study)
+    if arguments.json:
+        return json.dumps([standing.to_dict() for standing in found], indent=None if arguments.watch else 2)
+    if not found:
+        return f"{database.display_url} holds no studies yet"
+    return f"{database.display_url}\n\n" + "\n\n".join(standing.render() for standing in found)
+
+
+def _watch(arguments: argparse.Namespace, database: Database) -> int:
+    clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() and not arguments.json else ""
+    try:
+        while True:
+            text = _text(arguments, database)
+            heading = "" if arguments.json else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
+            sys.stdout.write(f"{clear}{heading}{text}\n" + ("" if clear or arguments.json else "\n"))
+            sys.stdout.flush()
+            time.sleep(arguments.watch)
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    command.run(main)
