@@ -99,12 +99,12 @@ def make_server(database: Database, host: str, port: int) -> WSGIServer:
 
 
 def _check_installed() -> None:
-    from importlib.util import find_spec
-
     from study.publish import MISSING
 
-    if find_spec("optuna_dashboard") is None:
-        raise UsageError(MISSING)
+    try:
+        import optuna_dashboard  # noqa: F401
+    except ImportError as error:
+        raise UsageError(MISSING) from error
 
 
 def _server_class(host: str) -> type[WSGIServer]:

@@ -1,0 +1,139 @@
+"""The report in a real browser: drawn, legible at every width, in both themes and on paper, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import synthetic
+from browser import OVERLAPPING_LABELS, Watched, chromium
+
+from study.analysis import analyse
+from study.report import write
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+MODELS, TASKS = 4, 9
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four models of 12 and 24 layers on nine tasks, every depth, two rates."""
+    table = synthetic.table(rates=(2e-5, 4e-5), seeds=2)
+    return write(table, analyse(table, draws=100), tmp_path_factory.mktemp("report"))[0]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One model on one task."""
+    table = synthetic.table(models=("bert-base",), tasks=("rte",), rates=(2e-5, 4e-5), seeds=3)
+    return write(table, analyse(table, draws=100), tmp_path_factory.mktemp("small"))[0]
+
+
+@pytest.fixture(scope="module")
+def desktop(browser: Browser, report: Path) -> Iterator[Watched]:
+    watched = Watched(browser)
+    watched.open_report(report)
+    yield watched
+    watched.close()
+
+
+def test_every_open_figure_is_drawn_with_its_lines(desktop: Watched) -> None:
+    drawn = desktop.page.eval_on_selector_all(
+        ".plot",
+        """plots => plots.filter(p => !p.closest('details:not([open])')).map(p => [
+            p.dataset.figure,
+            p.querySelectorAll('.main-svg .scatterlayer path.js-line, .main-svg image').length])""",
+    )
+    assert len(drawn) >= TASKS + MODELS + MODELS + TASKS
+    assert [name for name, lines in drawn if lines == 0] == []
+    by_task = dict(drawn)["quality-0"]
+    assert by_task >= MODELS
+
+
+def test_nothing_is_requested_and_nothing_goes_wrong(desktop: Watched, report: Path) -> None:
+    assert desktop.requested_elsewhere(report.resolve().as_uri()) == []
+    assert desktop.requests, "the page itself was not seen: the watch is broken"
+    assert desktop.errors == []
+
+
+def test_the_page_opens_with_the_answer(desktop: Watched) -> None:
+    header = desktop.page.inner_text("header")
+    assert "RECORDED" in header
+    assert header.count("fine-tune the last") == MODELS
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_never_overlap_and_the_page_never_scrolls_sideways(desktop: Watched, width: int) -> None:
+    desktop.page.set_viewport_size({"width": width, "height": 900})
+    desktop.page.wait_for_function(
+        """() => [...document.querySelectorAll('.plot:has(.main-svg)')].every(p =>
+            Math.abs(p._fullLayout.width - p.getBoundingClientRect().width) < 2)"""
+    )
+    assert desktop.page.evaluate(OVERLAPPING_LABELS) == []
+    assert desktop.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_overlap_check_sees_an_overlap(desktop: Watched) -> None:
+    desktop.page.evaluate(
+        """() => { const [one, other] = document.querySelectorAll('.plot .xtick text');
+        window.moved = [other, other.getAttribute('transform')];
+        const from = other.getBoundingClientRect(), to = one.getBoundingClientRect();
+        const shift = `translate(${to.left - from.left},0)`;
+        other.setAttribute('transform', `${shift} ${other.getAttribute('transform') || ''}`); }"""
+    )
+    assert desktop.page.evaluate(OVERLAPPING_LABELS) != []
+    desktop.page.evaluate("() => window.moved[0].setAttribute('transform', window.moved[1] || '')")
+
+
+def test_figures_follow_the_theme(browser: Browser, small: Path) -> None:
+    watched = Watched(browser, color_scheme="light")
+    page = watched.open_report(small)
+    look = """() => [getComputedStyle(document.body).backgroundColor,
+        getComputedStyle(document.querySelector('.plot .xtick text')).fill,
+        getComputedStyle([...document.querySelectorAll('.plot path.js-line')].at(-1)).stroke]"""
+    light = page.evaluate(look)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.querySelector('.plot').dataset.theme === 'dark'")
+    watched.wait_drawn()
+    dark = page.evaluate(look)
+    assert all(here != there for here, there in zip(light, dark, strict=True))
+    assert light[0] == "rgb(255, 255, 255)"
+    watched.close()
+
+
+def test_a_folded_chart_is_drawn_when_it_is_opened(desktop: Watched) -> None:
+    fold = desktop.page.locator("details", has_text="Score by depth and learning rate")
+    assert fold.locator(".main-svg").count() == 0
+    fold.locator("summary").click()
+    desktop.wait_drawn()
+    desktop.page.wait_for_function(
+        "document.querySelectorAll('details[open] .plot .heatmaplayer image').length === 36"
+    )
+
+
+def test_on_paper_figures_stay_within_their_panels(browser: Browser, small: Path) -> None:
+    watched = Watched(browser, color_scheme="dark")
+    page = watched.open_report(small)
+    pdf = page.pdf(format="A4", print_background=True)
+    assert pdf.startswith(b"%PDF")
+    page.set_viewport_size({"width": 690, "height": 900})
+    page.emulate_media(media="print")
+    wider = page.evaluate(
+        """() => [...document.querySelectorAll('.plot:has(.main-svg)')].filter(p => {
+            const panel = p.parentElement.getBoundingClientRect();
+            const drawing = p.querySelector('.main-svg').getBoundingClientRect();
+            return drawing.right > panel.right + 1 || drawing.width < 0.9 * panel.width; }).length"""
+    )
+    assert wider == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    watched.close()
