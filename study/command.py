@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -102,7 +103,7 @@ def _expand(text: str, flag: str, default_step: Callable[[float], float]) -> tup
         pace = float(step) if step else default_step(float(first))
         if pace <= 0:
             raise UsageError(f"{flag} {text!r}: the step of a range must be positive")
-        count = int((float(last) - float(first)) / pace + 1e-9)
+        count = math.floor((float(last) - float(first)) / pace + 1e-9)
         # Twelve digits hide the dust of binary fractions: 3e-05, not 3.0000000000000004e-05.
         numbers += [float(f"{float(first) + i * pace:.12g}") for i in range(count + 1)]
     return tuple(dict.fromkeys(numbers))
