@@ -74,8 +74,8 @@ def weight_digests(stack: LayerStack) -> list[str]:
         add(name, value)
     digests = [digest.hexdigest()]
     for layer in stack.layers:
-        for name, value in [*layer.named_parameters(), *layer.named_buffers()]:
-            add(name, value)
+        for inner, tensor in [*layer.named_parameters(), *layer.named_buffers()]:
+            add(inner, tensor)
         digests.append(digest.hexdigest())
     return digests
 

@@ -59,7 +59,7 @@ def count_parameters(model: str, labels: int = 2) -> ParameterTable:
 
 
 def render(table: ParameterTable) -> str:
-    rows = [("embeddings", table.embeddings, -1)]
+    rows: list[tuple[str, int, int | None]] = [("embeddings", table.embeddings, -1)]
     rows += [(f"layer {n}", count, n) for n, count in enumerate(table.layers, 1)]
     rows += [("pooler", table.pooler, None), ("classifier", table.classifier, None)]
     lines = [
