@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from objectives.contract import Cell, Outcome, UsageError
+from study.protocols.budget import Purse
 from study.protocols.evidence import FULL, Evidence, Spot
 from study.protocols.posterior import Posterior
 from study.protocols.units import cell_units
@@ -24,12 +25,8 @@ RACE_SEEDS = 3
 """Most seeds a race spends on one rate."""
 SWITCH = 0.6
 """Depths change to another learning rate only where theirs is this likely to be worse."""
-FULL_SEEDS = 2
-"""The full model is never judged on fewer, if the spec has them."""
-BUDGET_SHARE = 0.42
-"""Without a budget of its own the search stops at this share of the paper's protocol on the same grid."""
-BUDGET_SEEDS = 5
-"""Seeds per cell in that protocol, if the spec has as many."""
+SEEDS = 2
+"""Fewest runs of the full model, the answer and the depth beyond it, if the spec has them."""
 _OVERHEAD = 1.0
 """Layer units any trial costs, so that a cell without trained layers is not for free."""
 
@@ -99,6 +96,7 @@ def _next_spots(evidence: Evidence) -> list[Spot]:
     return (
         _race(evidence, belief)
         or _scan(evidence, belief)
+        or _probe(evidence, belief)
         or ([] if _settled(evidence, belief) else _most_telling(evidence, belief))
     )
 
@@ -142,35 +140,50 @@ def _scan(evidence: Evidence, belief: Posterior) -> list[Spot]:
 
     Quality need not fall with every layer, so nothing deeper than the answer is taken on trust.
     """
-    rate = _depth_rate(evidence, belief)
     for j in range(len(evidence.depths) - 1, max(belief.answer - 2, -1), -1):
-        spot = (evidence.depths[j], rate)
+        spot = (evidence.depths[j], _depth_rate(evidence, belief, evidence.depths[j]))
         if j not in belief.measured and evidence.next_cell(spot):
             return [spot]
     return []
 
 
-def _depth_rate(evidence: Evidence, belief: Posterior) -> int:
-    """The learning rate of new runs at a depth: the leader, unless the one in use is about as good."""
+def _probe(evidence: Evidence, belief: Posterior) -> list[Spot]:
+    """Other learning rates at the depth beyond the answer, where a better one would move the answer."""
+    if evidence.spec.select != "per-depth" or belief.answer not in belief.measured:
+        return []
+    depth = evidence.depths[belief.answer]
+    best = belief.best_rate(depth)
+    sides = [i for i in (best + 1, best - 1) if 0 <= i < len(evidence.rates)]
+    return [(depth, i) for i in sides if not evidence.tried((depth, i))]
+
+
+def _depth_rate(evidence: Evidence, belief: Posterior, depth: int) -> int:
+    """The learning rate of a new run at a depth: its own best, or the leader's."""
+    if evidence.spec.select == "per-depth" and evidence.depth_runs(depth):
+        return belief.best_rate(depth)
     runs = [0] * len(evidence.rates)
-    for (depth, rate), group in evidence.scores.items():
-        runs[rate] += len(group) if depth != FULL else 0
+    for (frozen, rate), group in evidence.scores.items():
+        runs[rate] += len(group) if frozen != FULL else 0
     current = max(range(len(runs)), key=lambda i: (runs[i], -i))
     if not runs[current] or current not in belief.tried_rates:
         return belief.leader
+    # Changing horses costs runs: only for a rate that is clearly better.
     margin = RATE_MARGIN * (1 - evidence.spec.threshold)
     return belief.leader if belief.deficit_probability(current, belief.leader, margin) > SWITCH else current
 
 
 def _settled(evidence: Evidence, belief: Posterior) -> bool:
     enough = belief.probability[belief.answer] >= evidence.spec.confidence
-    return bool(enough) and not _thin_full(evidence, belief)
+    return bool(enough) and not _thin(evidence, belief)
 
 
-def _thin_full(evidence: Evidence, belief: Posterior) -> list[Spot]:
-    total = sum(evidence.runs((FULL, i)) for i in belief.tried_rates if belief.shares[i] > 0)
+def _thin(evidence: Evidence, belief: Posterior) -> list[Spot]:
+    """What an answer must not rest on one run of: the full model, the answer, the depth beyond it."""
+    beside = [evidence.depths[j] for j in (belief.answer - 1, belief.answer) if 0 <= j < len(evidence.depths)]
+    spots = [(depth, _depth_rate(evidence, belief, depth)) for depth in beside]
+    thin = [spot for spot in spots if evidence.depth_runs(spot[0]) < SEEDS]
     leader = (FULL, belief.leader)
-    return [leader] if evidence.runs(leader) < FULL_SEEDS and evidence.next_cell(leader) and total else []
+    return _available(evidence, thin + ([leader] if evidence.runs(leader) < SEEDS else []))
 
 
 def _most_telling(evidence: Evidence, belief: Posterior) -> list[Spot]:
@@ -178,13 +191,13 @@ def _most_telling(evidence: Evidence, belief: Posterior) -> list[Spot]:
     if not belief.measured:
         return []
     spec = evidence.spec
-    threshold, rate = spec.threshold, _depth_rate(evidence, belief)
+    threshold = spec.threshold
     doubt = belief.open / (np.diag(belief.depth_covariance) + threshold**2 * belief.full_variance)
     gains: list[tuple[float, Spot]] = []
     for j, depth in enumerate(evidence.depths):
-        column = belief.depth_covariance[:, j]
-        gain = float(doubt @ column**2) / (column[j] + belief.variance((depth, rate)))
-        gains.append((gain / _cost(spec, depth), (depth, rate)))
+        column, spot = belief.depth_covariance[:, j], (depth, _depth_rate(evidence, belief, depth))
+        gain = float(doubt @ column**2) / (column[j] + belief.variance(spot))
+        gains.append((gain / _cost(spec, depth), spot))
     for i in belief.tried_rates:
         fall = (
             threshold**2
@@ -194,8 +207,8 @@ def _most_telling(evidence: Evidence, belief: Posterior) -> list[Spot]:
         if belief.shares[i] >= 0.05:
             gains.append((float(doubt.sum()) * fall / _cost(spec, FULL), (FULL, i)))
     ranked = [spot for gain, spot in sorted(gains, key=lambda g: (-g[0], g[1])) if gain > 1e-12]
-    thin = _thin_full(evidence, belief) if belief.probability[belief.answer] >= spec.confidence else []
-    return _available(evidence, [*thin, *ranked])[:1]
+    thin = _thin(evidence, belief) if belief.probability[belief.answer] >= spec.confidence else []
+    return thin or _available(evidence, ranked)[:1]
 
 
 def _available(evidence: Evidence, spots: Iterable[Spot]) -> list[Spot]:
@@ -204,39 +217,6 @@ def _available(evidence: Evidence, spots: Iterable[Spot]) -> list[Spot]:
 
 def _cost(spec: StudySpec, depth: int) -> float:
     return cell_units(depth, spec.total_layers, spec.recipe.prefix) + _OVERHEAD
-
-
-class Purse:
-    """What the budget still allows; without one, a share of what the paper's protocol would cost."""
-
-    def __init__(self, spec: StudySpec, outcomes: Iterable[Outcome]):
-        self.spec = spec
-        self.limit, self.unit, self.stated = _budget(spec)
-        self.spent = sum(self._price(outcome.cell) for outcome in outcomes)
-
-    def _price(self, cell: Cell) -> float:
-        if self.unit == "cells":
-            return 1.0
-        full = cell_units(FULL, self.spec.total_layers, self.spec.recipe.prefix)
-        return cell_units(cell.frozen_layers, self.spec.total_layers, self.spec.recipe.prefix) / full
-
-    def afford(self, cells: list[Cell]) -> list[Cell]:
-        """The cells that fit, in their order, charged at once."""
-        bought = []
-        for cell in cells:
-            if self.spent + self._price(cell) <= self.limit + 1e-9:
-                self.spent += self._price(cell)
-                bought.append(cell)
-        return bought
-
-
-def _budget(spec: StudySpec) -> tuple[float, str, bool]:
-    if spec.budget is not None:
-        return float(spec.budget), spec.budget_unit, True
-    seeds = min(len(spec.seeds), BUDGET_SEEDS)
-    units = [cell_units(depth, spec.total_layers, spec.recipe.prefix) for depth in spec.frozen_layers]
-    paper = len(spec.learning_rates) * max(units) + sum(units) - max(units)
-    return BUDGET_SHARE * seeds * len(spec.train_sizes) * paper / max(units), "units", False
 
 
 def _explain_size(spec: StudySpec, outcomes: Sequence[Outcome], size: int | None) -> str:

@@ -68,6 +68,10 @@ class Evidence:
     def runs(self, spot: Spot) -> int:
         return len(self.scores.get(spot, ()))
 
+    def depth_runs(self, depth: int) -> int:
+        """Runs at a depth, whatever their learning rate."""
+        return sum(len(group) for (frozen, _), group in self.scores.items() if frozen == depth)
+
     def tried(self, spot: Spot) -> bool:
         return bool(self.used.get(spot))
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-SPREAD = 0.02
+SPREAD = 0.03
 """Standard deviation of one run relative to the full score, before any seed is repeated."""
-SPREAD_WEIGHT = 1.0
+SPREAD_WEIGHT = 3.0
 """How many repeated seeds that prior is worth."""
 OWN_WEIGHT = 2.0
 """How many repeated seeds a spot needs to trust its own spread as much as the pooled one."""
@@ -109,19 +109,38 @@ class Posterior:
             return
         pooled = np.array([self._depth_runs(depths[j]) for j in self.measured])
         means, errors = pooled[:, 0], pooled[:, 1]
-        step = DEPTH_STEP * self.scale
-        self.depth_means, self.depth_covariance = smooth(len(depths), self.measured, means, errors, step)
+        trend = self._trend(means) * np.arange(len(depths))
+        level, self.depth_covariance = smooth(
+            len(depths), self.measured, means - trend[self.measured], errors, DEPTH_STEP * self.scale
+        )
+        self.depth_means = level + trend
         self._draw_answers()
 
+    def _trend(self, means: Array) -> float:
+        """What one more frozen layer usually changes here: the median step, so that no cliff sets it."""
+        if len(means) < 2:
+            return 0.0
+        return min(float(np.median(np.diff(means) / np.diff(self.measured))), 0.0)
+
     def _depth_runs(self, depth: int) -> tuple[float, float] | None:
-        """Mean and error variance of a depth over its learning rates, by the spec's way of choosing."""
+        """Mean and error variance of a depth, by the spec's way of choosing its learning rate."""
         spots = [spot for spot in self.evidence.scores if spot[0] == depth]
         if not spots:
             return None
+        if self.evidence.spec.select == "per-depth":
+            spots = [(depth, self.best_rate(depth))]
+        # Rates that took turns as the leader are as good as each other: their runs count together.
         total = sum(self.evidence.runs(spot) for spot in spots)
         mean = sum(self._means[spot] * self.evidence.runs(spot) for spot in spots) / total
         variance = sum(self.variance(spot) * self.evidence.runs(spot) for spot in spots) / total
         return mean, max(variance / total, (_TINY * self.scale) ** 2)
+
+    def best_rate(self, depth: int) -> int:
+        """Of a measured depth, among the rates with enough runs, as the analysis has it."""
+        spots = [spot for spot in self.evidence.scores if spot[0] == depth]
+        most = max(self.evidence.runs(spot) for spot in spots)
+        enough = [spot for spot in sorted(spots) if 2 * self.evidence.runs(spot) >= most]
+        return max(enough, key=lambda spot: float(np.mean(self.evidence.selection[spot])))[1]
 
     def _draw_answers(self) -> None:
         count = len(self.evidence.depths)
@@ -143,9 +162,14 @@ class Posterior:
     def answer(self) -> int:
         """Index of the answer: 0 for the full model, else one more than the depth's index.
 
-        The median, not the mode: answers are ordered, and it is the steadier one while several are open.
+        The likeliest, neighbours counting by half: answers are ordered, and while several are open one
+        in their midst is steadier than a lone peak.
         """
-        return int(np.searchsorted(self.probability.cumsum(), 0.5 - _TINY))
+        p = self.probability
+        near = p.copy()
+        near[1:] += p[:-1] / 2
+        near[:-1] += p[1:] / 2
+        return int(near.argmax())
 
     @property
     def frozen_layers(self) -> int:
