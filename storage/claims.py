@@ -101,6 +101,8 @@ class Claim:
         """1 for the first trial of a cell."""
         self._unwritten: dict[int, float] = {}
         self._written: dict[int, float] = {}
+        self._tried: set[int] = set()
+        """Steps that may be in the database, because their answer may have been lost."""
         self._lease = Lease(self._beat, study.database.heartbeat_seconds, f"lease of trial {self.number}")
 
     def start_lease(self) -> None:
@@ -177,11 +179,12 @@ class Claim:
     def _put_curve(self, connection: Connection) -> dict[int, float]:
         """The points that are new or have changed; which these were."""
         points = {step: value for step, value in self._unwritten.items() if self._written.get(step) != value}
-        changed = [step for step in points if step in self._written]
-        if changed:
+        again = self._tried & set(points)
+        self._tried |= set(points)
+        if again:
             table = CURVE_VALUES
             connection.execute(
-                delete(table).where(table.c.trial_id == self.trial_id, table.c.step.in_(changed))
+                delete(table).where(table.c.trial_id == self.trial_id, table.c.step.in_(again))
             )
         stored = []
         for step, value in points.items():
@@ -215,8 +218,11 @@ class Claim:
     def _fail(self, reason: str, retry: bool) -> bool:
         with self.study.database.write() as connection:
             rows.lock_study(connection, self.study.study_id)
-            if not self._mine(connection):
-                return False
+            state, token = lock(connection, self.trial_id)
+            if token != self._token or state != TrialState.RUNNING:
+                # As in _complete; but a reaper fails it too, in other words.
+                failed = token == self._token and state == TrialState.FAIL
+                return failed and rows.reason_of(connection, self.trial_id) == rows.shortened(reason)
             rows.fail_and_retry(
                 connection,
                 self.study.study_id,

@@ -69,7 +69,7 @@ class Database:
         `outage_seconds` is how long operations wait for a database that went away; `patience_seconds`
         how long opening does (a worker may start during a restart; people want to know at once).
         """
-        if not 0 < 3 * heartbeat_seconds <= grace_seconds:
+        if heartbeat_seconds <= 0 or grace_seconds < 2.999 * heartbeat_seconds:
             raise UsageError(
                 f"a grace period of {grace_seconds:g} s is too short for a heartbeat every "
                 f"{heartbeat_seconds:g} s: make it at least three times as long"

@@ -146,6 +146,18 @@ def set_state(connection: Connection, trial_id: int, state: TrialState, **column
     connection.execute(delete(HEARTBEATS).where(HEARTBEATS.c.trial_id == trial_id))
 
 
+def shortened(reason: str) -> str:
+    return reason[:LONGEST_REASON]
+
+
+def reason_of(connection: Connection, trial_id: int) -> str | None:
+    table = USER_ATTRIBUTES
+    text = connection.scalar(
+        select(table.c.value_json).where(table.c.trial_id == trial_id, table.c.key == "reason")
+    )
+    return None if text is None else json.loads(text)
+
+
 def fail_and_retry(
     connection: Connection, study_id: int, trial_id: int, number: int, reason: str, *, retry: bool, most: int
 ) -> bool:
@@ -153,7 +165,7 @@ def fail_and_retry(
 
     One transaction, so that no crash can lose the successor. The caller holds both locks.
     """
-    put_attributes(connection, USER_ATTRIBUTES, trial_id, {"reason": reason[:LONGEST_REASON]})
+    put_attributes(connection, USER_ATTRIBUTES, trial_id, {"reason": shortened(reason)})
     set_state(connection, trial_id, TrialState.FAIL)
     history = [*system_attributes(connection, trial_id).get(RETRY_HISTORY, []), number]
     if not retry or len(history) > most:

@@ -121,11 +121,15 @@ class StoredStudy:
 
     def _try(self, trial_id: int, worker: str, max_retries: int) -> Claim | None:
         token = uuid.uuid4().hex
+        tries = 0
 
         def write() -> Claim | None:
+            nonlocal tries
+            tries += 1
             with self.database.write() as connection:
-                # The second half: an earlier try arrived, and only its answer was lost.
-                if take(connection, trial_id, worker, token) or lock(connection, trial_id)[1] == token:
+                taken = take(connection, trial_id, worker, token)
+                # Perhaps an earlier try arrived, and only its answer was lost.
+                if taken or (tries > 1 and lock(connection, trial_id) == (TrialState.RUNNING, token)):
                     return Claim(self, trial_id, token, max_retries, connection)
                 return None
 

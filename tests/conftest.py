@@ -47,6 +47,15 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/study.db"
 
 
+@pytest.fixture(scope="session", params=ALL_DATABASES)
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database of each kind that all tests share: making the tables takes longer than most tests."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path_factory.mktemp('shared')}/study.db"
+    server: Server = request.getfixturevalue("server_of")(request.param)
+    return server.new_url()
+
+
 @pytest.fixture(params=ALL_DATABASES)
 def database_url(request: pytest.FixtureRequest) -> str:
     """An empty database of each kind in turn."""

@@ -5,17 +5,24 @@ from __future__ import annotations
 import itertools
 import math
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import optuna
 import pytest
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import OperationalError
 
 from objectives.contract import Cell, CurvePoint, Outcome, StorageError, TrialRecord, UsageError
 from storage.claims import Claim
 from storage.database import Database
 from storage.studies import StoredStudy
+
+T = TypeVar("T")
 
 SPACE = {"frozen_layers": [-1, 0, 6], "learning_rate": [1e-5, 3e-5], "seed": [1, 2]}
 CELLS = [Cell(*point) for point in itertools.product(*SPACE.values())]
@@ -43,17 +50,21 @@ RECORD = TrialRecord(
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    opened = Database.open(database_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
+def database(shared_url: str) -> Iterator[Database]:
+    opened = Database.open(shared_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
     yield opened
     opened.close()
 
 
 @pytest.fixture
 def study(database: Database) -> StoredStudy:
-    made = database.create_study("mrpc", {"spec": '{"task": "mrpc"}'})
+    made = database.create_study(fresh("mrpc"), {"spec": '{"task": "mrpc"}'})
     plan(made)
     return made
+
+
+def fresh(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def plan(study: StoredStudy, cells: Sequence[Cell] = CELLS, **options: bool) -> int:
@@ -98,10 +109,10 @@ def test_record_comes_back_exactly(study: StoredStudy) -> None:
     assert abs((datetime.now(UTC) - trial.ended).total_seconds()) < 5
 
 
-def test_plain_optuna_reads_the_whole_record(study: StoredStudy, database_url: str) -> None:
+def test_plain_optuna_reads_the_whole_record(study: StoredStudy) -> None:
     claim = claimed(study)
     claim.finish(RECORD)
-    plain = optuna.load_study(study_name="mrpc", storage=study.database.optuna_storage)
+    plain = optuna.load_study(study_name=study.name, storage=study.database.optuna_storage)
     frame = plain.trials_dataframe()
     row = frame[frame.state == "COMPLETE"].iloc[0]
     assert len(frame) == len(CELLS)
@@ -123,13 +134,13 @@ def test_each_cell_is_planned_once(study: StoredStudy) -> None:
     assert plan(study, more) == 0
 
 
-def test_planners_at_once_add_each_cell_once(database: Database, database_url: str) -> None:
-    database.create_study("both", {})
-    opened = [Database.open(database_url) for _ in range(4)]
+def test_planners_at_once_add_each_cell_once(database: Database, shared_url: str) -> None:
+    both = database.create_study(fresh("both"), {})
+    opened = [Database.open(shared_url) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        added = list(pool.map(lambda one: plan(one.study("both")), opened))
+        added = list(pool.map(lambda one: plan(one.study(both.name)), opened))
     assert sum(added) == len(CELLS)
-    assert len(database.study("both").trials()) == len(CELLS)
+    assert len(both.trials()) == len(CELLS)
     for one in opened:
         one.close()
 
@@ -146,7 +157,7 @@ def test_planning_survives_a_trial_that_arrives_while_it_thinks(study: StoredStu
 
     assert study.plan(wanted, space=SPACE, max_retries=1) == 0
     assert len(seen) == 1
-    other = study.database.create_study("thinking", {})
+    other = study.database.create_study(fresh("thinking"), {})
 
     def interfering(outcomes: list[Outcome]) -> list[Cell]:
         if not outcomes:
@@ -163,7 +174,7 @@ def test_planning_survives_a_trial_that_arrives_while_it_thinks(study: StoredStu
 
 
 def test_claims_are_exclusive_and_run_out(study: StoredStudy) -> None:
-    other = study.database.study("mrpc")
+    other = study.database.study(study.name)
     claims = [claimed(turn) for turn, _ in zip(itertools.cycle([study, other]), CELLS, strict=False)]
     assert sorted(claim.cell for claim in claims) == sorted(CELLS)
     assert study.claim("late") is None
@@ -284,11 +295,52 @@ def test_lease_outlives_errors(sqlite_url: str) -> None:
     database.close()
 
 
-def test_answer_lost_after_the_commit_changes_nothing(study: StoredStudy) -> None:
-    claim = claimed(study)
-    assert claim.finish(RECORD)
-    assert claim.finish(RECORD)
-    assert study.counts().complete == 1
+class Deaf:
+    """A connection that dies after the commit, before its answer: the next write is told that it failed."""
+
+    def __init__(self, database: Database, monkeypatch: pytest.MonkeyPatch):
+        self.deaf = False
+        real = database.write
+
+        @contextmanager
+        def write() -> Iterator[Connection]:
+            with real() as connection:
+                yield connection
+            if self.deaf:
+                self.deaf = False
+                raise OperationalError("COMMIT", None, Exception("server closed the connection unexpectedly"))
+
+        monkeypatch.setattr(database, "write", write)
+
+    def __call__(self, write: Callable[[], T]) -> T:
+        self.deaf = True
+        answer = write()
+        assert not self.deaf
+        return answer
+
+
+def test_answers_lost_after_the_commit_change_nothing(
+    study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = Deaf(study.database, monkeypatch)
+    claim = deaf(lambda: claimed(study))
+    assert study.counts().running == 1
+    deaf(lambda: claim.report(0, 0.25))
+    deaf(lambda: claim.report(1, 0.5))
+    assert deaf(lambda: claim.finish(RECORD))
+    [trial] = [trial for trial in study.trials() if trial.state == "COMPLETE"]
+    assert trial.record == RECORD
+    assert trial.curve == [(0, 0.2), (1, 0.1 + 0.2)]
+    failing = claimed(study)
+    assert deaf(lambda: failing.fail("again, please"))
+    assert not failing.fail("for another reason")
+    deaf(lambda: claimed(study).release())
+    other = study.database.create_study(fresh("other"), {})
+    deaf(lambda: plan(other))
+    assert len(other.trials()) == len(CELLS)
+    assert len(study.trials()) == len(CELLS) + 1
+    counts = study.counts()
+    assert (counts.waiting, counts.running, counts.complete) == (len(CELLS) - 1, 0, 1)
 
 
 def test_lost_successor_is_planned_again(study: StoredStudy) -> None:
@@ -332,7 +384,8 @@ def test_grid_sampler_agrees_which_cells_are_done(study: StoredStudy) -> None:
     assert sampler.is_exhausted(study.optuna_study)
 
 
-def test_study_is_made_once_with_its_attributes(database: Database) -> None:
+def test_study_is_made_once_with_its_attributes(database_url: str) -> None:
+    database = Database.open(database_url, create=True)
     first = database.create_study("one", {"spec": "a", "recorded": True})
     second = database.create_study("one", {"spec": "b"})
     assert second.attributes() == first.attributes() == {"spec": "a", "recorded": True}
@@ -343,6 +396,7 @@ def test_study_is_made_once_with_its_attributes(database: Database) -> None:
     assert database.study_names() == ["one", "One"]
     with pytest.raises(StorageError, match=r"no study 'two' in .*it has: one, One"):
         database.study("two")
+    database.close()
 
 
 def test_long_curves_and_reasons_fit(study: StoredStudy) -> None:
@@ -361,8 +415,8 @@ def test_long_curves_and_reasons_fit(study: StoredStudy) -> None:
     assert study.counts().failed == 1
 
 
-def test_lock_has_one_holder(database: Database, database_url: str) -> None:
-    other = Database.open(database_url)
+def test_lock_has_one_holder(database: Database, shared_url: str) -> None:
+    other = Database.open(shared_url)
     inside: list[int] = []
     most: list[int] = []
 
@@ -380,6 +434,6 @@ def test_lock_has_one_holder(database: Database, database_url: str) -> None:
     other.close()
 
 
-def test_grace_must_cover_several_heartbeats(database_url: str) -> None:
+def test_grace_must_cover_several_heartbeats(sqlite_url: str) -> None:
     with pytest.raises(UsageError, match="grace period of 2 s is too short for a heartbeat every 1 s"):
-        Database.open(database_url, create=True, heartbeat_seconds=1, grace_seconds=2)
+        Database.open(sqlite_url, create=True, heartbeat_seconds=1, grace_seconds=2)

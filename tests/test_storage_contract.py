@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import uuid
+from collections.abc import Iterator
 
 import optuna
 import pytest
@@ -26,11 +28,16 @@ CELLS = [Cell(*point) for point in itertools.product(*SPACE.values())]
 
 
 @pytest.fixture
-def study(database_url: str) -> StoredStudy:
-    database = Database.open(database_url, create=True)
-    made = database.create_study("contract", {"spec": "{}"})
+def study(shared_url: str) -> Iterator[StoredStudy]:
+    database = Database.open(shared_url, create=True)
+    made = database.create_study(fresh("contract"), {"spec": "{}"})
     made.plan(lambda outcomes: CELLS, space=SPACE, max_retries=1)
-    return made
+    yield made
+    database.close()
+
+
+def fresh(name: str) -> str:
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def comparable(trial: FrozenTrial, *, but: tuple[str, ...] = ()) -> dict[str, object]:
@@ -67,7 +74,7 @@ def test_schema_is_the_one_that_is_written_to(study: StoredStudy) -> None:
 
 def test_planned_trial_is_what_add_trial_writes(study: StoredStudy) -> None:
     cell, grid = CELLS[5], Grid(SPACE)
-    theirs = optuna.create_study(study_name="theirs", storage=study.database.optuna_storage)
+    theirs = optuna.create_study(study_name=fresh("theirs"), storage=study.database.optuna_storage)
     theirs.add_trial(
         optuna.create_trial(
             state=TrialState.WAITING,
@@ -94,7 +101,7 @@ def test_finished_trial_is_what_tell_writes(study: StoredStudy) -> None:
     claim.finish(TrialRecord(metric="f1", score=0.75, metrics={"f1": 0.75}))
     ours = study.optuna_study.trials[claim.number]
     theirs = optuna.create_study(
-        study_name="theirs", storage=study.database.optuna_storage, direction="maximize"
+        study_name=fresh("theirs"), storage=study.database.optuna_storage, direction="maximize"
     )
     theirs.add_trial(
         optuna.create_trial(
