@@ -34,7 +34,7 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
         )
     legend = [_model_key(model, i) for i, model in enumerate(models)]
     if any(d.relative_low is not None for c in curves for d in c.depths):
-        legend.append(Key("95 % interval", theme.faded(f"{theme.TOKEN}s6", 30), dash="band"))
+        legend.append(Key("95 % interval", theme.faded(f"{theme.TOKEN}muted", 35), dash="band"))
     legend.append(Key(f"{100 * threshold:.4g} % of full", f"{theme.TOKEN}muted", dash="dot"))
     legend.append(Key(f"deepest freeze above {100 * threshold:.4g} %", f"{theme.TOKEN}ink", symbol="ring"))
     if any(c.chance for c in curves):

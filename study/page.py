@@ -26,8 +26,8 @@ def page(document: Document) -> str:
         "scales": theme.SCALES,
     }
     said = " · ".join((*(b.upper() for b in document.badges), f"Layer freezing: {document.title}"))
-    # "</" must not end the script element early, whatever a study is called.
-    embedded = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    # Whatever a study is called, it must not end the script element early.
+    embedded = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -17,7 +17,7 @@ FONT = (
     "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Noto Sans', 'DejaVu Sans', sans-serif"
 )
 
-# Okabe and Ito's eight, darkened or lightened where the ground asks for it: yellow on white, black on black.
+# Okabe and Ito's eight, darkened or lightened where the ground asks for it, the most distinct first.
 LIGHT: dict[str, str] = {
     "paper": "#ffffff",
     "ink": "#1d2430",
@@ -28,10 +28,10 @@ LIGHT: dict[str, str] = {
     "s0": "#0072b2",
     "s1": "#d55e00",
     "s2": "#009e73",
-    "s3": "#b35c90",
+    "s3": "#4a4a4a",
     "s4": "#bf8300",
     "s5": "#3a9bd9",
-    "s6": "#4a4a4a",
+    "s6": "#b35c90",
     "s7": "#857b00",
 }
 DARK: dict[str, str] = {
@@ -44,10 +44,10 @@ DARK: dict[str, str] = {
     "s0": "#4fb0f0",
     "s1": "#ff8f4d",
     "s2": "#2fcf9f",
-    "s3": "#e9a3cb",
+    "s3": "#d4d8df",
     "s4": "#f2b632",
     "s5": "#9fd6fa",
-    "s6": "#d4d8df",
+    "s6": "#e9a3cb",
     "s7": "#ece26a",
 }
 # Cividis without its ends, so that every colour stands out from the ground.

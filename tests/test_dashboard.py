@@ -1,0 +1,221 @@
+"""The dashboard shows our note and figures, they follow the study, and publishing never fails a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import stored
+from browser import Watched, chromium
+from sqlalchemy.engine import make_url
+
+from objectives.contract import Recipe, UsageError
+from storage.database import Database
+from study import command, dashboard
+from study.arguments import make_parser
+from study.join import join_command
+from study.publish import STAMP, Publisher, publish, publish_if_due, publish_last
+
+optuna_dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
+
+
+@pytest.fixture
+def database(sqlite_url: str) -> Iterator[Database]:
+    opened = Database.open(sqlite_url, create=True)
+    yield opened
+    opened.close()
+
+
+def plots(database: Database) -> dict[str, str]:
+    from optuna_dashboard._custom_plot_data import get_plotly_graph_objects
+
+    study = database.study("mrpc-tiny").optuna_study
+    return get_plotly_graph_objects(study._storage.get_study_system_attrs(study._study_id))
+
+
+def test_note_and_figures_follow_the_study_on_every_database(database_url: str) -> None:
+    database = Database.open(database_url, create=True)
+    try:
+        study, spec = stored.create(database), stored.make_spec()
+        publish(study, spec)
+        assert "No trial is complete yet." in optuna_dashboard.get_note(study.optuna_study)
+        stored.run(study, cells=20)
+        publish(study, spec)
+        halfway = optuna_dashboard.get_note(study.optuna_study)
+        assert "## The answer so far" in halfway
+        assert "16 waiting" in halfway
+        stored.run(study)
+        publish(study, spec)
+        note = optuna_dashboard.get_note(study.optuna_study)
+        assert "35 cells complete, 1 failed, 0 running, 0 waiting." in note
+        assert "## The answer\n" in note
+        assert "of full quality [" in note
+        assert "RECORDED" in note
+        password = make_url(database_url).password
+        assert not password or f":{password}@" not in note
+        found = plots(database)
+        assert sorted(found) == ["elsa-depth-rate-0", "elsa-quality-0"]
+        assert all("RECORDED" in text for text in found.values())
+    finally:
+        database.close()
+
+
+def test_the_note_says_how_to_join(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    publish(study, spec)
+    note = optuna_dashboard.get_note(study.optuna_study)
+    assert "elsa launch --study=mrpc-tiny" in note
+    assert "only processes on its own machine can join" in note
+
+
+def test_join_command_names_every_setting() -> None:
+    spec = stored.make_spec(
+        recorded=False,
+        protocol="adaptive",
+        model="org/model with space",
+        learning_rates=(1e-5, 3.0000000001e-5),
+        seeds=(4,),
+        budget=40.0,
+        budget_unit="units",
+        recipe=Recipe(epochs=2.5, warmup=0.5, score="best", group_by_length=False, selection_split=0.1),
+    )
+    import shlex
+
+    words = shlex.split(join_command("a study", spec, "postgresql://u:***@h/d"))
+    assert words[:2] == ["elsa", "launch"]
+    parsed = make_parser().parse_args(words[2:])
+    assert (parsed.study, parsed.model, parsed.protocol) == ("a study", ["org/model with space"], "adaptive")
+    assert command.rates(parsed.learning_rates, "") == spec.learning_rates
+    assert command.integers(parsed.frozen_layers, "") == spec.frozen_layers
+    assert command.seeds(parsed.seeds, "") == spec.seeds
+    assert (parsed.epochs, parsed.warmup, parsed.score) == (2.5, 0.5, "best")
+    assert (parsed.no_group_by_length, parsed.selection_split, parsed.budget) == (True, 0.1, "40units")
+
+
+def test_published_only_when_something_finished(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    assert publish_if_due(study, spec, name="a", every_seconds=60)
+    assert not publish_if_due(study, spec, name="a", every_seconds=60)
+    stored.run(study, cells=1)
+    assert publish_if_due(study, spec, name="a", every_seconds=60)
+
+
+def test_of_many_launchers_one_publishes(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    stored.run(study, cells=10)
+    published: list[str] = []
+
+    def launcher(name: str) -> None:
+        mine = Database.open(database.address.text)
+        if publish_if_due(mine.study("mrpc-tiny"), spec, name=name, every_seconds=60):
+            published.append(name)
+        mine.close()
+
+    threads = [threading.Thread(target=launcher, args=(f"launcher-{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(published) == 1
+    stored.run(study, cells=1)
+    other = "launcher-x"
+    assert not publish_if_due(study, spec, name=other, every_seconds=60), "the first one is still at it"
+    assert publish_if_due(study, spec, name=other, every_seconds=0.0), "the first one is gone"
+
+
+def test_a_stamp_from_a_wrong_clock_blocks_nobody(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    study.set_attribute(STAMP, {"by": "elsewhere", "at": time.time() + 86400, "finished": 99})
+    assert publish_if_due(study, spec, name="a", every_seconds=60)
+
+
+def test_publisher_keeps_the_note_fresh_and_tells_trouble_once(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    told: list[str] = []
+    with Publisher(lambda: [(study, spec)], name="a", on_trouble=told.append, every_seconds=0.05):
+        stored.run(study, cells=8)
+        deadline = time.monotonic() + 30
+        while "8 cells complete" not in optuna_dashboard.get_note(study.optuna_study):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert told == []
+
+
+def test_a_publisher_in_trouble_says_so_once_and_goes_on(database: Database) -> None:
+    from study.spec import StudySpec
+
+    study = stored.create(database)
+    calls = threading.Semaphore(0)
+
+    def broken() -> list[tuple[object, StudySpec]]:
+        calls.release()
+        raise RuntimeError("no\nluck")
+
+    told: list[str] = []
+    with Publisher(broken, name="a", on_trouble=told.append, every_seconds=0.01):  # type: ignore[arg-type]
+        for _ in range(3):
+            assert calls.acquire(timeout=10)
+    assert len(told) == 1
+    assert "no luck" in told[0]
+    database.optuna_storage.delete_study(study.study_id)
+    publish_last([(study, stored.make_spec())], told.append)
+    assert len(told) == 2
+
+
+def test_a_missing_extra_is_a_usage_error() -> None:
+    code = (
+        "import sys; sys.modules['optuna_dashboard'] = None\n"
+        "from study.command import run\nfrom study.dashboard import main\nrun(main, [])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'elsa-study[dashboard]'" in done.stderr
+
+
+def test_a_taken_port_is_a_usage_error(database: Database) -> None:
+    with dashboard.make_server(database, "127.0.0.1", 0) as server:
+        taken = server.server_port
+        with pytest.raises(UsageError, match=f"--port {taken} cannot be listened on"):
+            dashboard.make_server(database, "127.0.0.1", taken)
+
+
+@contextmanager
+def served(url: str) -> Iterator[str]:
+    """The address of a dashboard started as people start it."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "study.dashboard", "--storage", url, "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        yield line.split(": ", 1)[1].split(" ")[0]
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_the_dashboard_shows_note_and_plots_while_workers_write(database: Database, sqlite_url: str) -> None:
+    study = stored.create(database)
+    stored.run(study, cells=20)
+    with chromium() as browser, served(sqlite_url) as address:
+        assert address.startswith("http://127.0.0.1:")
+        watched = Watched(browser)
+        page = watched.page
+        page.goto(f"{address}dashboard/studies/{study.study_id}", wait_until="commit")
+        for title in ("Relative quality against frozen layers", "Score by depth and learning rate"):
+            page.wait_for_selector(f".gtitle:has-text('{title}')", timeout=60_000)
+        began = time.monotonic()
+        stored.run(study)
+        assert time.monotonic() - began < 30, "workers were held up by the dashboard"
+        page.goto(f"{address}dashboard/studies/{study.study_id}/note", wait_until="commit")
+        page.wait_for_selector("h1:has-text('bert-tiny on MRPC')", timeout=60_000)
+        page.wait_for_selector("text=elsa launch --study=mrpc-tiny", timeout=60_000)
+        assert watched.requested_elsewhere(address) == []
+        watched.close()
