@@ -13,7 +13,8 @@ EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --task mrpc --model roberta-base --seeds 5
   elsa launch --task sst2 --model ./my-model --data ./my-data --frozen-layers 0,6-12 --dry-run
   elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
-  elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4"""
+  elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4
+  elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16 --slurm-gpus 1"""
 
 DEFAULT_CACHE = "~/.cache/elsa"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -104,8 +105,22 @@ def make_parser() -> Parser:
     running.add_argument(
         "--cache-budget", type=size_in_bytes, metavar="SIZE", help="(a quarter of the free disk)"
     )
+    running.add_argument("--joined", action="store_true", help=argparse.SUPPRESS)
     running.add_argument("--worker-name", help=argparse.SUPPRESS)
     running.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+
+    slurm = parser.add_argument_group("on a Slurm cluster")
+    slurm.add_argument("--slurm", action="store_true", help="plan here, run the workers as a Slurm job array")
+    slurm.add_argument(
+        "--slurm-workers", type=int, default=1, metavar="N", help="jobs, each with a worker (1)"
+    )
+    slurm.add_argument("--slurm-partition", metavar="NAME")
+    slurm.add_argument("--slurm-time", metavar="TIME", help="of one job; it is requeued after it (24:00:00)")
+    slurm.add_argument("--slurm-gpus", type=int, default=0, metavar="G", help="GPUs of each worker (0)")
+    slurm.add_argument(
+        "--slurm-option", action="append", default=[], metavar="KEY=VALUE", help="any other option of sbatch"
+    )
+    slurm.add_argument("--wait", action="store_true", help="stay until all cells are done, then report")
 
     recorded = parser.add_argument_group("answering from a trial table instead of training")
     recorded.add_argument(

@@ -30,16 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from study import worker_process
 
         return worker_process.main(arguments, given)
-    from study import devices, request
+    from study import request
 
-    shares = devices.plan(
-        devices.find(),
-        workers=arguments.workers,
-        workers_per_gpu=arguments.workers_per_gpu,
-        processes_per_trial=arguments.processes_per_trial,
-        cores=devices.cores(),
-    )
-
+    shares = _shares(arguments)
     requests = request.resolve(arguments)
     if arguments.dry_run:
         from study.estimate import dry_run
@@ -50,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     database = Database.open(
         command.storage_url(arguments.storage),
-        create=not arguments.join_only,
+        create=not (arguments.join_only or arguments.joined),
         heartbeat_seconds=arguments.heartbeat,
         grace_seconds=arguments.grace,
     )
@@ -59,6 +52,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments, database, jobs, lambda: _work(arguments, jobs, given, shares))
     finally:
         database.close()
+
+
+def _shares(arguments: argparse.Namespace) -> list[Share]:
+    """What each worker gets of this machine; none where the workers run on a cluster."""
+    from study import devices
+
+    if arguments.slurm:
+        from study import slurm
+
+        slurm.check(arguments)
+        return []
+    return devices.plan(
+        devices.find(),
+        workers=arguments.workers,
+        workers_per_gpu=arguments.workers_per_gpu,
+        processes_per_trial=arguments.processes_per_trial,
+        cores=devices.cores(),
+    )
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -82,7 +93,7 @@ def join(database: Database, requests: Sequence[StudyRequest], arguments: argpar
             _compare(request, StudySpec.from_json(_stored_spec(database, request.name)), database)
     jobs = []
     for request in requests:
-        if arguments.join_only or arguments.worker_name:
+        if arguments.join_only or arguments.joined or arguments.worker_name:
             study = database.study(request.name)
         else:
             study = database.create_study(request.name, _attributes(request.spec))
@@ -134,7 +145,7 @@ def _compare(request: StudyRequest, stored: StudySpec, database: Database) -> No
 
 
 def _run(
-    arguments: argparse.Namespace, database: Database, jobs: Sequence[Job], work: Callable[[], int]
+    arguments: argparse.Namespace, database: Database, jobs: Sequence[Job], work: Callable[[], int | None]
 ) -> int:
     counts = [job.study.counts() for job in jobs]
     waiting = sum(found.open for found in counts)
@@ -147,10 +158,12 @@ def _run(
         return 0
     if waiting == 0:
         print(f"nothing is missing: all cells of {names} are in {database.display_url}")
+        if arguments.joined:
+            return 0
     else:
         print(f"{names} in {database.display_url}: {waiting} of {total} cells to run")
         code = work()
-        if code:
+        if code is not None:
             return code
     return finish(arguments, database, jobs)
 
@@ -166,21 +179,27 @@ def _introduction(jobs: Sequence[Job]) -> list[str]:
 
 def _work(
     arguments: argparse.Namespace, jobs: Sequence[Job], argv: Sequence[str], shares: Sequence[Share]
-) -> int:
-    """One worker in this process, or many under its eyes; the exit code, 0 when all cells are done."""
-    if len(shares) == 1 and arguments.processes_per_trial == 1:
+) -> int | None:
+    """Have the cells run, in this process or others; None when all are done and the answer is wanted."""
+    if arguments.slurm:
+        from study import slurm
+
+        code = slurm.run(arguments, argv, jobs)
+        return code if code or not arguments.wait else None
+    if len(shares) == 1 and arguments.processes_per_trial == 1 and not arguments.joined:
         code = _work_here(arguments, jobs)
     else:
         from study import supervise
         from study.live_table import Board, display
 
         logs = supervise.log_folder(arguments.cache_dir)
-        print(f"{len(shares)} workers: {'; '.join(map(str, dict.fromkeys(shares)))}; logs in {logs}")
+        workers = f"{len(shares)} worker{'s' if len(shares) > 1 else ''}"
+        print(f"{workers}: {'; '.join(map(str, dict.fromkeys(shares)))}; logs in {logs}", flush=True)
         with display(Board(jobs, len(shares))) as shown:
             code = supervise.supervise(supervise.worker_command(argv), shares, shown, logs)
     if code in (130, 143):
         command.note("stopped; run the same command again to go on where it left")
-    return code
+    return code if code or arguments.joined else None
 
 
 def _work_here(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
