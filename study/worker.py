@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+PLANNING_PAUSE = 10
+"""Times as long as the last plan took (waiting for the lock included), while others still run cells."""
 
 EventKind = Literal[
     "claimed", "reported", "finished", "failed", "lost", "released", "planned", "reaped", "idle", "left"
@@ -135,6 +137,7 @@ class _Run:
     summary: WorkerSummary = field(default_factory=WorkerSummary)
     _made: tuple[Job, Objective] | None = None
     _planned: dict[int, Counts] = field(default_factory=dict)
+    _plan_after: dict[int, float] = field(default_factory=dict)
     _empty_polls: int = 0
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -183,14 +186,19 @@ class _Run:
         if self.join_only:
             return False
         counts = job.study.counts()
-        if self._planned.get(job.study.study_id) != counts:
-            added = plan_study(job.study, job.spec, max_retries=self.max_retries, cells=job.cells)
-            if added:
-                self._emit("planned", job, trials=added)
-                return True
-            self._planned[job.study.study_id] = counts
-            counts = job.study.counts()
-        if counts.open == 0:
+        key, began = job.study.study_id, time.monotonic()
+        if self._planned.get(key) == counts or (counts.open and began < self._plan_after.get(key, began)):
+            return False
+        added = plan_study(job.study, job.spec, max_retries=self.max_retries, cells=job.cells)
+        if added:
+            self._emit("planned", job, trials=added)
+            return True
+        self._planned[key] = counts
+        # A hundred idle workers must not spend the tail of a large study on planning it.
+        now = time.monotonic()
+        self._plan_after[key] = now + PLANNING_PAUSE * (now - began)
+        # Nothing waited or ran before this plan, which wanted nothing, nor after it: the study is complete.
+        if counts.open == 0 and job.study.counts().open == 0:
             self.jobs.remove(job)
             self._emit("left", job, counts=counts)
         return False

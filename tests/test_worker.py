@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import optuna
 import pytest
@@ -98,6 +99,29 @@ def test_phases_follow_each_other_by_themselves(database: Database) -> None:
     assert best == {2e-5}
 
 
+def test_phase_that_ends_while_a_worker_plans_is_not_the_end(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job(database, protocol="paper")
+    plan_study(job.study, job.spec, max_retries=1)
+    held = job.study.claim("somebody else")
+    assert held is not None
+    planned = []
+
+    def plan_and_meanwhile(*arguments: Any, **options: Any) -> int:
+        added = plan_study(*arguments, **options)
+        if not planned:
+            # The other worker finishes the last trial of the phase and is killed before it plans.
+            held.finish(quick(held.cell, lambda point: None))
+        planned.append(added)
+        return added
+
+    monkeypatch.setattr("study.worker.plan_study", plan_and_meanwhile)
+    summary, _ = work(job)
+    assert planned[0] == 0
+    assert summary.finished == 3 + 6
+
+
 def test_moves_on_to_the_next_study_with_a_new_objective(database: Database) -> None:
     made: list[str] = []
 
@@ -180,11 +204,12 @@ def test_join_only_never_plans_and_still_leaves(database: Database) -> None:
 def test_last_worker_waits_for_the_dead_and_runs_their_cells(database: Database) -> None:
     job = make_job(database)
     plan_study(job.study, job.spec, max_retries=1)
-    dead = job.study.claim("dead")
-    assert dead is not None
+    dead, *others = iter(lambda: job.study.claim("dead"), None)
+    for claim in others:
+        claim.finish(quick(claim.cell, lambda point: None))
     dead._lease.stop()
     summary, events = work(job)
-    assert summary.finished == 16
+    assert summary.finished == 1
     assert {"idle", "reaped"} <= {event.kind for event in events}
     [retried] = [trial for trial in job.study.trials() if trial.attempt == 2]
     assert retried.cell == dead.cell
