@@ -13,18 +13,14 @@ import numpy as np
 from objectives.contract import Cell, Outcome, UsageError
 from study.protocols.budget import Purse
 from study.protocols.evidence import FULL, Evidence, Spot
-from study.protocols.posterior import Posterior
+from study.protocols.posterior import RATE_MARGIN, Posterior
 from study.protocols.units import cell_units
 from study.spec import StudySpec
 
-RATE_MARGIN = 0.2
-"""A rate worse by less than this share of the allowed loss is as good as the best."""
 RATE_DOUBT = 0.25
 """A rate this likely to beat the leader by more than the margin gets another seed."""
 RACE_SEEDS = 3
 """Most seeds a race spends on one rate."""
-SWITCH = 0.6
-"""Depths change to another learning rate only where theirs is this likely to be worse."""
 SEEDS = 2
 """Fewest runs of the full model, the answer and the depth beyond it, if the spec has them."""
 _OVERHEAD = 1.0
@@ -148,28 +144,37 @@ def _scan(evidence: Evidence, belief: Posterior) -> list[Spot]:
 
 
 def _probe(evidence: Evidence, belief: Posterior) -> list[Spot]:
-    """Other learning rates at the depth beyond the answer, where a better one would move the answer."""
-    if evidence.spec.select != "per-depth" or belief.answer not in belief.measured:
+    """Other learning rates where a better one would move the answer: beyond it, and at it while in doubt."""
+    if evidence.spec.select != "per-depth":
         return []
-    depth = evidence.depths[belief.answer]
-    best = belief.best_rate(depth)
-    sides = [i for i in (best + 1, best - 1) if 0 <= i < len(evidence.rates)]
-    return [(depth, i) for i in sides if not evidence.tried((depth, i))]
+    loss = 1 - evidence.spec.threshold
+    for j in (belief.answer, belief.answer - 1):
+        if j not in belief.measured or belief.passing[j] >= evidence.spec.confidence:
+            continue
+        # No rate wins back more than the whole allowed loss.
+        if belief.depth_means[j] < (evidence.spec.threshold - loss) * belief.full:
+            continue
+        depth = evidence.depths[j]
+        best = belief.best_rate(depth)
+        sides = [(depth, i) for i in (best + 1, best - 1) if 0 <= i < len(evidence.rates)]
+        spots = [spot for spot in sides if not evidence.tried(spot)] or belief.lucky(depth)
+        if _available(evidence, spots):
+            return _available(evidence, spots)
+    return []
 
 
 def _depth_rate(evidence: Evidence, belief: Posterior, depth: int) -> int:
-    """The learning rate of a new run at a depth: its own best, or the leader's."""
+    """The learning rate of a new run at a depth: its own best, or the one most depths were run at.
+
+    Another leader takes over only when that one has lost: changing costs the runs made so far.
+    """
     if evidence.spec.select == "per-depth" and evidence.depth_runs(depth):
         return belief.best_rate(depth)
-    runs = [0] * len(evidence.rates)
+    runs = dict.fromkeys(belief.good_rates, 0)
     for (frozen, rate), group in evidence.scores.items():
-        runs[rate] += len(group) if frozen != FULL else 0
-    current = max(range(len(runs)), key=lambda i: (runs[i], -i))
-    if not runs[current] or current not in belief.tried_rates:
-        return belief.leader
-    # Changing horses costs runs: only for a rate that is clearly better.
-    margin = RATE_MARGIN * (1 - evidence.spec.threshold)
-    return belief.leader if belief.deficit_probability(current, belief.leader, margin) > SWITCH else current
+        if frozen != FULL and rate in runs:
+            runs[rate] += len(group)
+    return max(runs, key=lambda i: (runs[i], i == belief.leader, -i))
 
 
 def _settled(evidence: Evidence, belief: Posterior) -> bool:
@@ -181,7 +186,7 @@ def _thin(evidence: Evidence, belief: Posterior) -> list[Spot]:
     """What an answer must not rest on one run of: the full model, the answer, the depth beyond it."""
     beside = [evidence.depths[j] for j in (belief.answer - 1, belief.answer) if 0 <= j < len(evidence.depths)]
     spots = [(depth, _depth_rate(evidence, belief, depth)) for depth in beside]
-    thin = [spot for spot in spots if evidence.depth_runs(spot[0]) < SEEDS]
+    thin = [spot for spot in spots if sum(map(evidence.runs, belief.depth_spots(spot[0]))) < SEEDS]
     leader = (FULL, belief.leader)
     return _available(evidence, thin + ([leader] if evidence.runs(leader) < SEEDS else []))
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from objectives.contract import Cell, Outcome
+from objectives.contract import Cell, Outcome, UsageError
 from study.protocols.outcomes import best_rate, grid_cells, not_final
 from study.spec import StudySpec
 
 FULL = 0
-"""The search runs with nothing frozen, whether or not the spec names depth 0."""
 
 
 def wanted(spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
+    if FULL not in spec.frozen_layers:
+        raise UsageError(
+            f"--protocol paper searches its rate on the full model: add 0 to --frozen-layers "
+            f"{','.join(map(str, spec.frozen_layers))}"
+        )
     search = not_final(_search_cells(spec), outcomes)
     if search:
         return search

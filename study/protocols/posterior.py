@@ -29,6 +29,10 @@ DEPTH_STEP = 0.02
 """Usual loss from one more frozen layer, relative to the full score."""
 RATE_STEP = 0.015
 """Usual difference between neighbouring learning rates, relative to the full score."""
+RATE_MARGIN = 0.2
+"""A rate worse by less than this share of the allowed loss is as good as the best."""
+CLEARLY_WORSE = 0.4
+"""A rate this likely to be worse than the leader by the margin has lost."""
 _DRAWS = 256
 _TINY = 1e-9
 
@@ -70,7 +74,15 @@ class Posterior:
         step = RATE_STEP * self.scale
         count = len(self.evidence.rates)
         self.rate_means, self.rate_covariance = smooth(count, self.tried_rates, means, errors, step)
-        self.leader = max(self.tried_rates, key=lambda i: (self.rate_means[i], -i))
+        # Of equal rates (all are, while the first runs are in flight) the one nearest to the middle.
+        ties = np.round(self.rate_means / self.scale, 9)
+        self.leader = max(self.tried_rates, key=lambda i: (ties[i], -abs(2 * i - count + 1), -i))
+        margin = RATE_MARGIN * (1 - self.evidence.spec.threshold)
+        self.good_rates = [
+            i
+            for i in self.tried_rates
+            if i == self.leader or self.deficit_probability(i, self.leader, margin) <= CLEARLY_WORSE
+        ]
         scores = np.array([self._means[FULL, i] for i in self.tried_rates])
         quality, covariance = (
             (self.rate_means, self.rate_covariance)
@@ -124,23 +136,39 @@ class Posterior:
 
     def _depth_runs(self, depth: int) -> tuple[float, float] | None:
         """Mean and error variance of a depth, by the spec's way of choosing its learning rate."""
-        spots = [spot for spot in self.evidence.scores if spot[0] == depth]
+        spots = self.depth_spots(depth)
         if not spots:
             return None
-        if self.evidence.spec.select == "per-depth":
-            spots = [(depth, self.best_rate(depth))]
-        # Rates that took turns as the leader are as good as each other: their runs count together.
         total = sum(self.evidence.runs(spot) for spot in spots)
         mean = sum(self._means[spot] * self.evidence.runs(spot) for spot in spots) / total
         variance = sum(self.variance(spot) * self.evidence.runs(spot) for spot in spots) / total
         return mean, max(variance / total, (_TINY * self.scale) ** 2)
+
+    def depth_spots(self, depth: int) -> list[Spot]:
+        """Where the runs lie that stand for a depth: its own best rate, or all rates as good as the leader.
+
+        Rates that took turns as the leader count together; a depth tried at a losing one is not measured.
+        """
+        spots = [spot for spot in self.evidence.scores if spot[0] == depth]
+        if spots and self.evidence.spec.select == "per-depth":
+            return [(depth, self.best_rate(depth))]
+        return [spot for spot in spots if spot[1] in self.good_rates]
 
     def best_rate(self, depth: int) -> int:
         """Of a measured depth, among the rates with enough runs, as the analysis has it."""
         spots = [spot for spot in self.evidence.scores if spot[0] == depth]
         most = max(self.evidence.runs(spot) for spot in spots)
         enough = [spot for spot in sorted(spots) if 2 * self.evidence.runs(spot) >= most]
-        return max(enough, key=lambda spot: float(np.mean(self.evidence.selection[spot])))[1]
+        return max(enough, key=self._choice)[1]
+
+    def lucky(self, depth: int) -> list[Spot]:
+        """Rates of a depth with a better mean than its best one's, but too few runs to count."""
+        spots = [spot for spot in self.evidence.scores if spot[0] == depth]
+        best = self._choice((depth, self.best_rate(depth)))
+        return sorted(spot for spot in spots if self._choice(spot) > best)
+
+    def _choice(self, spot: Spot) -> float:
+        return float(np.mean(self.evidence.selection[spot]))
 
     def _draw_answers(self) -> None:
         count = len(self.evidence.depths)
@@ -153,7 +181,7 @@ class Posterior:
         deepest = count - passes[:, ::-1].argmax(axis=1)
         answers = np.where(passes.any(axis=1), deepest, 0)
         self.probability = np.bincount(answers, minlength=count + 1) / _DRAWS
-        share = passes.mean(axis=0)
+        share = self.passing = passes.mean(axis=0)
         deeper = passes[:, ::-1].cumsum(axis=1)[:, ::-1] - passes
         self.open = share * (1 - share) * (deeper == 0).mean(axis=0)
         """How undecided each depth is, weighted by the chance that nothing deeper settles the matter."""

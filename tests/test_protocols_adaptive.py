@@ -1,0 +1,289 @@
+"""The adaptive search: pure, finite, thrifty, honest about its budget, and right on known curves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectives.contract import Cell, Outcome, Recipe
+from study import protocols
+from study.protocols import adaptive
+from study.protocols.smoothing import smooth
+from study.protocols.units import cell_units, study_units
+from study.spec import StudySpec
+
+RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+Score = Callable[[Cell], float]
+
+
+def make_spec(layers: int = 12, **changes: object) -> StudySpec:
+    spec = StudySpec(
+        task="mrpc",
+        metric="f1",
+        model="m",
+        model_fingerprint="m",
+        data="d",
+        data_fingerprint="d",
+        total_layers=layers,
+        protocol="adaptive",
+        frozen_layers=(0, *range(max(layers // 2, 1), layers + 1)),
+        learning_rates=RATES,
+        seeds=tuple(range(1, 11)),
+        recipe=Recipe(prefix="live"),
+        select="full-model",
+    )
+    return replace(spec, **changes)
+
+
+def curve(relative: dict[int, float], noise: float = 0.003, seed: int = 0) -> Score:
+    """A full quality of 0.8 at 3e-5, times what is left at a depth, with noise fixed by the cell."""
+
+    def score(cell: Cell) -> float:
+        draw = np.random.default_rng([seed, cell.frozen_layers + 1, int(cell.learning_rate * 1e6), cell.seed])
+        rate = 1 - 0.008 * (cell.learning_rate * 1e5 - 3) ** 2
+        return float(0.8 * relative[cell.frozen_layers] * rate + 0.8 * noise * draw.standard_normal())
+
+    return score
+
+
+def search(
+    spec: StudySpec, score: Score, *, workers: int = 1, fails: frozenset[Cell] = frozenset(), order: int = 0
+) -> list[Outcome]:
+    """Run a study with `workers` cells at once; which of them ends first is drawn from `order`."""
+    shuffle = random.Random(order)
+    outcomes: dict[Cell, Outcome] = {}
+    for _ in range(10_000):
+        running = [cell for cell, outcome in outcomes.items() if outcome.state == "RUNNING"]
+        waiting = [cell for cell, outcome in outcomes.items() if outcome.state == "WAITING"]
+        if len(running) < workers and not waiting:
+            wanted = adaptive.wanted(spec, list(outcomes.values()))
+            assert len(wanted) == len(set(wanted))
+            waiting = [cell for cell in wanted if cell not in outcomes]
+            outcomes |= {cell: Outcome(cell, "WAITING") for cell in waiting}
+        if len(running) < workers and waiting:
+            outcomes[waiting[0]] = Outcome(waiting[0], "RUNNING")
+        elif running:
+            cell = shuffle.choice(running)
+            failed = cell in fails
+            outcomes[cell] = Outcome(cell, "FAIL" if failed else "COMPLETE", None if failed else score(cell))
+        else:
+            return list(outcomes.values())
+    raise AssertionError("the search never ends")
+
+
+def answer(spec: StudySpec, outcomes: list[Outcome]) -> int:
+    belief = adaptive.posterior(spec, outcomes)
+    assert belief is not None
+    return belief.frozen_layers
+
+
+def smooth_curve(layers: int, answer_at: int, fall: float = 0.03) -> dict[int, float]:
+    """Quality that crosses 90 % half a step beyond `answer_at`."""
+    depths = [0, *range(layers // 2, layers + 1)]
+    return {n: 1.0 if n == 0 else min(1.0, 0.9 - fall * (n - answer_at - 0.5)) for n in depths}
+
+
+def cliff(layers: int, last_good: int) -> dict[int, float]:
+    return {n: 0.98 if n <= last_good else 0.5 for n in range(layers + 1)}
+
+
+@pytest.mark.parametrize("layers", [12, 24])
+@pytest.mark.parametrize("offset", [0, 1, 3, 5])
+def test_finds_where_a_falling_curve_crosses(layers: int, offset: int) -> None:
+    spec = make_spec(layers)
+    outcomes = search(spec, curve(smooth_curve(layers, layers - offset)))
+    assert answer(spec, outcomes) == layers - offset
+
+
+@pytest.mark.parametrize(("layers", "last_good"), [(12, 6), (12, 11), (24, 13), (24, 20)])
+def test_finds_a_cliff(layers: int, last_good: int) -> None:
+    spec = make_spec(layers)
+    assert answer(spec, search(spec, curve(cliff(layers, last_good)))) == last_good
+
+
+def test_a_flat_curve_costs_little() -> None:
+    spec = make_spec()
+    outcomes = search(spec, curve(dict.fromkeys(range(13), 0.99)))
+    assert answer(spec, outcomes) == 12
+    assert len(outcomes) <= 9
+
+
+def test_finds_a_deep_recovery_beyond_a_dip() -> None:
+    dip = {0: 1.0, 6: 0.97, 7: 0.8, 8: 0.8, 9: 0.96, 10: 0.7, 11: 0.6, 12: 0.5}
+    spec = make_spec()
+    outcomes = search(spec, curve(dip))
+    assert answer(spec, outcomes) == 9
+    assert {10, 11, 12} <= {o.cell.frozen_layers for o in outcomes}
+
+
+def test_says_full_model_when_no_depth_reaches_the_threshold() -> None:
+    spec = make_spec()
+    outcomes = search(spec, curve({0: 1.0, **dict.fromkeys(range(6, 13), 0.6)}))
+    assert answer(spec, outcomes) == 0
+    assert "0 frozen (12 tuned)" in adaptive.explain(spec, outcomes)
+
+
+def test_is_thrifty_on_a_clear_curve() -> None:
+    spec = make_spec()
+    outcomes = search(spec, curve(smooth_curve(12, 9)))
+    full = study_units(
+        [Cell(0, rate, seed) for rate in RATES for seed in range(5)]
+        + [Cell(depth, 3e-5, seed) for depth in range(6, 13) for seed in range(5)],
+        12,
+        "live",
+        3,
+    )
+    assert study_units([o.cell for o in outcomes], 12, "live", 3) < 0.28 * full
+
+
+def test_moves_to_the_best_rate_at_the_edge_of_the_grid() -> None:
+    def score(cell: Cell) -> float:
+        return curve(smooth_curve(12, 9))(cell) * (0.7 + cell.learning_rate * 6e3)
+
+    spec = make_spec()
+    belief = adaptive.posterior(spec, search(spec, score))
+    assert belief is not None
+    assert belief.leader == 4
+
+
+def test_tries_other_rates_where_they_would_move_the_answer() -> None:
+    """Deep freezes want larger rates: at the full model's rate depth 10 fails, at a larger one it passes."""
+
+    def score(cell: Cell) -> float:
+        best = 3e-5 if cell.frozen_layers < 10 else 5e-5
+        base = {0: 1.0, 6: 1.0, 7: 0.99, 8: 0.98, 9: 0.97, 10: 0.95, 11: 0.7, 12: 0.5}[cell.frozen_layers]
+        return 0.8 * base * (1 - 0.03 * abs(cell.learning_rate - best) * 1e5) + cell.seed * 1e-4
+
+    per_depth, full_model = make_spec(select="per-depth"), make_spec(select="full-model")
+    assert answer(per_depth, search(per_depth, score)) == 10
+    assert answer(full_model, search(full_model, score)) == 9
+
+
+@pytest.mark.parametrize("workers", [2, 5, 16])
+def test_many_workers_find_the_same_answer(workers: int) -> None:
+    spec = make_spec()
+    for order in range(3):
+        outcomes = search(spec, curve(smooth_curve(12, 9)), workers=workers, order=order)
+        assert answer(spec, outcomes) == 9
+
+
+def test_a_hungry_worker_gets_a_cell_while_others_run() -> None:
+    spec = make_spec()
+    flying = [Outcome(cell, "RUNNING") for cell in adaptive.wanted(spec, [])]
+    offered = [cell for cell in adaptive.wanted(spec, flying) if cell not in {o.cell for o in flying}]
+    assert offered
+    waiting = [*flying, Outcome(offered[0], "WAITING")]
+    assert set(adaptive.wanted(spec, waiting)) == {o.cell for o in waiting}
+
+
+NOISY_STUDY = search(make_spec(), curve(smooth_curve(12, 8), noise=0.02))
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, len(NOISY_STUDY)))
+@settings(max_examples=25, deadline=None)
+def test_the_same_table_gives_the_same_plan_in_any_order(shuffle: random.Random, length: int) -> None:
+    spec = make_spec()
+    outcomes = NOISY_STUDY[:length]
+    mixed = list(outcomes)
+    shuffle.shuffle(mixed)
+    assert adaptive.wanted(spec, mixed) == adaptive.wanted(spec, outcomes)
+    assert adaptive.explain(spec, mixed) == adaptive.explain(spec, outcomes)
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> tuple[StudySpec, Score, frozenset[Cell], int]:
+    layers = draw(st.integers(1, 8))
+    depths = draw(st.sets(st.sampled_from([-1, *range(1, layers + 1)]), min_size=1))
+    spec = make_spec(
+        layers,
+        frozen_layers=(0, *sorted(depths)),
+        learning_rates=RATES[: draw(st.integers(1, 5))],
+        seeds=tuple(range(1, draw(st.integers(1, 4)) + 1)),
+        budget=draw(st.none() | st.integers(1, 20)),
+        budget_unit=draw(st.sampled_from(["cells", "units"])),
+        select=draw(st.sampled_from(["per-depth", "full-model"])),
+    )
+    cells = [Cell(n, r, s) for n in spec.frozen_layers for r in spec.learning_rates for s in spec.seeds]
+    fails = draw(st.frozensets(st.sampled_from(cells)))
+    values = draw(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=20))
+    return spec, lambda cell: values[hash(cell) % len(values)], fails, draw(st.integers(1, 6))
+
+
+@given(studies())
+@settings(max_examples=60, deadline=None)
+def test_any_study_ends_inside_its_grid_and_budget(
+    study: tuple[StudySpec, Score, frozenset[Cell], int],
+) -> None:
+    spec, score, fails, workers = study
+    outcomes = search(spec, score, workers=workers, fails=fails)
+    cells = [outcome.cell for outcome in outcomes]
+    assert len(cells) == len(set(cells))
+    for cell in cells:
+        assert cell.frozen_layers in spec.frozen_layers
+        assert cell.learning_rate in spec.learning_rates
+        assert cell.seed in spec.seeds
+    if spec.budget is not None and spec.budget_unit == "cells":
+        assert len(cells) <= spec.budget
+    assert adaptive.wanted(spec, outcomes) == []
+    assert "\n" not in protocols.explain(spec, outcomes)
+
+
+def test_goes_on_without_failed_cells() -> None:
+    spec = make_spec()
+    score = curve(smooth_curve(12, 9))
+    failing = frozenset(Cell(n, r, 1) for n in spec.frozen_layers for r in RATES)
+    assert answer(spec, search(spec, score, fails=failing)) == 9
+    every_full = frozenset(Cell(0, rate, seed) for rate in RATES for seed in spec.seeds)
+    outcomes = search(spec, score, fails=every_full)
+    assert {o.cell for o in outcomes} <= every_full
+    assert "full-model run" in adaptive.explain(spec, outcomes)
+
+
+def test_says_when_the_budget_was_spent() -> None:
+    spec = make_spec(budget=6, confidence=0.99)
+    outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.01), noise=0.03))
+    assert len(outcomes) == 6
+    assert "the budget of 6 cells is spent before confidence 0.99" in adaptive.explain(spec, outcomes)
+
+
+def test_says_when_the_seeds_were_not_enough() -> None:
+    spec = make_spec(seeds=(1,), confidence=0.999, budget=1000)
+    outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.005), noise=0.03))
+    assert "no seed is left" in adaptive.explain(spec, outcomes)
+
+
+def test_says_when_it_is_sure() -> None:
+    spec = make_spec()
+    outcomes = search(spec, curve(cliff(12, 9)))
+    assert "answer 9 frozen (3 tuned) at 90%" in adaptive.explain(spec, outcomes)
+    assert "confidence 0.9 reached" in adaptive.explain(spec, outcomes)
+
+
+def test_a_full_score_below_zero_has_no_answer() -> None:
+    spec = make_spec()
+    outcomes = search(spec, lambda cell: -0.1 - 0.001 * cell.seed)
+    assert "means nothing" in adaptive.explain(spec, outcomes)
+
+
+def test_neighbours_help_each_other_until_a_cliff() -> None:
+    noisy = np.array([0.80, 0.84, 0.78, 0.82])
+    mean, covariance = smooth(4, [0, 1, 2, 3], noisy, np.full(4, 0.03**2), 0.01)
+    assert np.ptp(mean) < 0.5 * np.ptp(noisy)
+    assert (np.diag(covariance) < 0.03**2).all()
+    edge = np.array([0.80, 0.80, 0.30, 0.30])
+    mean, _ = smooth(4, [0, 1, 2, 3], edge, np.full(4, 0.01**2), 0.01)
+    assert mean == pytest.approx(edge, abs=0.02)
+
+
+def test_layer_units() -> None:
+    assert cell_units(0, 12, "live") == cell_units(-1, 12, "cached") == 36
+    assert cell_units(12, 12, "live") == 12
+    assert cell_units(9, 12, "cached") == 9
+    cells = [Cell(9, 1e-5, 1), Cell(9, 1e-5, 2), Cell(0, 1e-5, 1)]
+    assert study_units(cells, 12, "cached", 3) == 9 + 9 + 36 + 3
