@@ -45,6 +45,8 @@ def _advisory_lock(engine: Engine, address: Address, name: str) -> Iterator[None
         while not connection.scalar(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key}):
             if time.monotonic() > deadline:
                 raise _too_long(address, name)
+            # Behind PgBouncer an open transaction keeps a server connection, and the holder needs one more.
+            connection.rollback()
             time.sleep(0.05)
         try:
             yield
