@@ -43,6 +43,12 @@ EXAMPLES = """examples:
   python scripts/bench_storage.py --json storage.json
 """
 
+TABLE = "{:<10} {:>6}  {:<13} {:>7} {:>12} {:>9} {:>8} {:>7} {:>10} {:>7}"
+HEADINGS = (
+    *("database", "cells", "way", "workers", "claim+tell/s", "ms/claim", "ms/tell"),
+    *("trials", "collisions", "plan s"),
+)
+
 FORK = multiprocessing.get_context("fork")
 Step = Callable[[], tuple[float, float] | None]
 """One trial: seconds of claim (or ask) and of tell, or None when there is nothing left."""
@@ -213,9 +219,12 @@ def measure(url: str, kind: str, cells: int, way: str, workers: int, trials: int
     processes = [FORK.Process(target=_worker, args=arguments) for _ in range(workers)]
     for process in processes:
         process.start()
-    answers = [out.get(timeout=seconds + 120) for _ in processes]
-    for process in processes:
-        process.join()
+    try:
+        answers = [out.get(timeout=seconds + 120) for _ in processes]
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
     database.close()
     elapsed = max(end for *_, end in answers) - min(begin for *_, begin, _ in answers)
     count = sum(number for number, *_ in answers)
@@ -252,30 +261,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", default="100,200,1000,10000", help="cells of the studies")
     parser.add_argument("--ways", default=",".join(WAYS), help="of ours,GridSampler,enqueue + ask")
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument(
+        "--stock-cells", type=int, default=1000, help="above this, stock Optuna is measured with one worker"
+    )
     parser.add_argument("--trials", type=int, default=400, help="most trials to measure per study")
     parser.add_argument("--seconds", type=float, default=15, help="most time to spend on one measurement")
     parser.add_argument("--json", help="write the rows to this file")
     options = parser.parse_args(argv)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     found: list[Row] = []
-    print(
-        f"{'database':<11}{'cells':>6}  {'way':<14}{'claim+tell/s':>13}{'ms/claim':>10}{'ms/tell':>9}", end=""
-    )
-    print(f"{'trials':>8}{'collisions':>12}{'plan s':>8}")
+    print(TABLE.format(*HEADINGS))
     for kind in options.database or ["sqlite", *KINDS]:
         try:
             with fresh_database(kind) as url:
                 for cells, way in itertools.product(
                     map(int, options.sizes.split(",")), options.ways.split(",")
                 ):
-                    row = measure(url, kind, cells, way, options.workers, options.trials, options.seconds)
+                    few = way != "ours" and cells > options.stock_cells
+                    workers = 1 if few else options.workers
+                    row = measure(url, kind, cells, way, workers, options.trials, options.seconds)
                     found.append(row)
-                    print(
-                        f"{row.database:<11}{row.cells:>6}  {row.way:<14}{row.per_second:>13.1f}"
-                        f"{row.claim_ms:>10.1f}{row.tell_ms:>9.1f}{row.trials:>8}{row.collisions:>12}"
-                        f"{'' if row.plan_seconds is None else row.plan_seconds:>8}",
-                        flush=True,
-                    )
+                    values = ("" if value is None else value for value in asdict(row).values())
+                    print(TABLE.format(*values), flush=True)
         except Absent as absent:
             print(f"{kind}: skipped: {absent}")
     if options.json:

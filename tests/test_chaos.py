@@ -13,6 +13,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
 from chaos import Trouble, run
 
+SLACK = 3.0
+"""Seconds, for a busy machine."""
+
 SMALL = Trouble(
     cells=150, workers=4, kills=3, delay_seconds=0.03, heartbeat_seconds=0.75, grace_seconds=3, seed=1
 )
@@ -34,4 +37,4 @@ def test_nothing_lost_nothing_twice(kind: str, server_of: Callable[[str], Server
     assert (verdict.complete, verdict.lost, verdict.twice) == (150, 0, 0)
     assert (verdict.junk, verdict.duplicates, verdict.added_by_second_launcher) == (0, 0, 0)
     assert verdict.kills == 3
-    assert max(verdict.recovery_seconds, default=0) <= verdict.recovery_limit_seconds + 1.0
+    assert max(verdict.recovery_seconds, default=0) <= verdict.recovery_limit_seconds + SLACK
