@@ -57,7 +57,7 @@ class Patience:
         self.seconds = seconds
         self.longest_pause = longest_pause
 
-    def hurry(self, allowed_seconds: float = 0.5) -> None:
+    def hurry(self, allowed_seconds: float = 0.25) -> None:
         """The process is being stopped: whoever waits gives up, and nobody waits long any more.
 
         Plain assignment, because signal handlers call it: an event could be locked at that moment.
