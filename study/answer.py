@@ -15,6 +15,9 @@ from study.points import ModelPoint, OperatingPoint
 if TYPE_CHECKING:
     from study.costs import CurveCosts, DepthCost
 
+CLOSE = 0.05
+"""How near to the threshold the majority class must come to be mentioned."""
+
 
 def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
     """One sentence per model and train size, at the lowest threshold."""
@@ -150,9 +153,13 @@ def _doubt(point: OperatingPoint) -> str:
 
 
 def _warning(point: OperatingPoint) -> str:
-    """Where the majority class alone reaches the threshold, the share of full quality says little."""
-    if not point.chance or not point.full_score or point.chance < point.threshold * point.full_score:
+    """Where the majority class alone comes close to the threshold, the share of full quality says little."""
+    if not point.chance or not point.full_score:
         return ""
+    if point.chance < (point.threshold - CLOSE) * point.full_score:
+        return ""
+    if point.chance >= point.full_score:
+        return " But the full model is no better than the majority class: shares of its quality say nothing."
     alone = f" But the majority class alone keeps {100 * point.chance / point.full_score:.0f} % here"
     corrected = point.chance_corrected
     if corrected is None or corrected.tuned_layers is None:

@@ -102,7 +102,9 @@ def _header(document: Document) -> str:
 
 def _answers(answers: tuple[str, ...]) -> str:
     if len(answers) == 1:
-        return f"<h1>{escape(answers[0])}</h1>"
+        answer, stop, remarks = answers[0].partition(". ")
+        aside = f'\n<p class="remark">{escape(remarks)}</p>' if remarks else ""
+        return f"<h1>{escape(answer + stop.strip())}</h1>{aside}"
     items = []
     for answer in answers:
         model, _, rest = answer.partition(": ")

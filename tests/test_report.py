@@ -96,6 +96,11 @@ def test_a_majority_class_that_keeps_the_threshold_is_told() -> None:
     assert "the majority class alone keeps 91 % here; to keep 90 % of what is above it, tune 4" in sentence
 
 
+def test_a_full_model_below_chance_is_told() -> None:
+    (sentence,) = said(small_table({(0, 1e-5): [0.5, 0.5], (4, 1e-5): [0.6, 0.6]}, chance=0.7))
+    assert sentence.endswith("no better than the majority class: shares of its quality say nothing.")
+
+
 def test_several_tasks_are_answered_by_the_most_demanding() -> None:
     table = pd.concat(
         [
