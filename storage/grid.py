@@ -10,7 +10,8 @@ from optuna.samplers import GridSampler
 
 from objectives.contract import Cell
 
-Space = Mapping[str, Sequence[float | int]]
+Space = Mapping[str, Sequence[float | int | None]]
+"""None, beside sizes, is the cell without `train_size`: all of the data."""
 
 GRID_ID = "grid_id"
 SEARCH_SPACE = "search_space"
@@ -18,12 +19,15 @@ SEARCH_SPACE = "search_space"
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """Numbers, never categories: those sort as text and can never be extended."""
-    return {
-        name: FloatDistribution(min(values), max(values), log=True)
-        if name == "learning_rate"
-        else IntDistribution(int(min(values)), int(max(values)))
-        for name, values in space.items()
-    }
+    found: dict[str, BaseDistribution] = {}
+    for name, values in space.items():
+        numbers = [value for value in values if value is not None]
+        low, high = min(numbers), max(numbers)
+        logarithmic = name == "learning_rate"
+        found[name] = (
+            FloatDistribution(low, high, log=True) if logarithmic else IntDistribution(int(low), int(high))
+        )
+    return found
 
 
 def cell_of(parameters: Mapping[str, Any]) -> Cell | None:
@@ -53,7 +57,7 @@ class Grid:
 
     def grid_id(self, cell: Cell) -> int:
         parameters = cell.parameters()
-        point = tuple(parameters[name] for name in self.space if name in parameters)
+        point = tuple(parameters.get(name) for name in self.space)
         try:
             return self._ids[point]
         except KeyError:

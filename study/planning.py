@@ -13,15 +13,14 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
 
 
-def search_space(spec: StudySpec) -> dict[str, list[int | float]]:
+def search_space(spec: StudySpec) -> dict[str, list[int | float | None]]:
     """The study's grid as Optuna parameters; `train_size` is one only where the spec names sizes."""
-    space: dict[str, list[int | float]] = {
+    space: dict[str, list[int | float | None]] = {
         "frozen_layers": list(spec.frozen_layers),
         "learning_rate": list(spec.learning_rates),
         "seed": list(spec.seeds),
     }
-    sizes = [size for size in spec.train_sizes if size is not None]
-    return {**space, "train_size": [*sizes]} if sizes else space
+    return space if spec.train_sizes == (None,) else {**space, "train_size": [*spec.train_sizes]}
 
 
 def plan_study(

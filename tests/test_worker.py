@@ -149,6 +149,16 @@ def test_train_size_is_a_parameter_where_the_protocol_has_it(database: Database)
     assert "train_size" not in search_space(make_spec())
 
 
+def test_all_of_the_data_beside_train_sizes(database: Database) -> None:
+    job = make_job(database, train_sizes=(None, 50), frozen_layers=(0,), learning_rates=(1e-5,))
+    work(job)
+    assert sorted((trial.cell.train_size or 0, trial.cell.seed) for trial in job.study.trials()) == [
+        *((0, 1), (0, 2), (50, 1), (50, 2))
+    ]
+    sampler = optuna.samplers.GridSampler(search_space(job.spec))
+    assert sampler.is_exhausted(job.study.optuna_study)
+
+
 def test_failed_trials_are_retried_and_the_study_goes_on(database: Database) -> None:
     tries: Counter[Cell] = Counter()
 
