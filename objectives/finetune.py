@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from objectives import machine, metrics
-from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord
+from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
 from objectives.data import TaskData, draw_subset, split_selection
 from objectives.encoding import Encoded, encode, evaluation_batches, training_batches
 from objectives.layers import find_layers
@@ -83,6 +83,8 @@ class FineTuning:
             ],
         )
         self.device = self.accelerator.device
+        if recipe.mixed_precision == "fp16" and self.device.type == "cpu":
+            raise UsageError("--mixed-precision fp16 needs a GPU: use bf16 or no on a CPU")
         machine.prepare(self.device)
         self.pretrained = Pretrained(model_path, self.task, self.device)
         self.model = self.pretrained.model
@@ -234,11 +236,16 @@ class FineTuning:
 
     @contextmanager
     def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
-        """Model and optimiser as Accelerate wraps them, unwrapped again at the end."""
+        """Model and optimiser as Accelerate wraps them, unwrapped again at the end.
+
+        A model alone in its process needs no wrapper: `_loss` and `_predict` set the precision themselves.
+        """
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         make = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
         optimizer = make(parameters, lr=cell.learning_rate, weight_decay=self.recipe.weight_decay, fused=True)
-        model, prepared = self.accelerator.prepare(self.model, optimizer)
+        alone = self.accelerator.num_processes == 1
+        model = self.model if alone else self.accelerator.prepare(self.model)
+        prepared = self.accelerator.prepare(optimizer)
         # Dropout differs between ranks and from the draw of the head, which all ranks share.
         set_seed(cell.seed * 1000 + self.accelerator.process_index)
         try:
@@ -354,7 +361,9 @@ class FineTuning:
         mine = batch_rows[self.accelerator.process_index :: self.accelerator.num_processes]
         weight = 1.0 if len(mine) else 0.0
         mine = mine if len(mine) else batch_rows[:1]  # every process must take part in the step
-        logits = model(**self._inputs(split, mine)).logits.float()
+        inputs = self._inputs(split, mine)
+        with self.accelerator.autocast():
+            logits = model(**inputs).logits.float()
         labels = self._to_device(torch.as_tensor(split.encoded.labels[mine]))
         if self.task.regression:
             losses = functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")

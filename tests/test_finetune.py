@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 
-from objectives.contract import Cell, CurvePoint, Recipe, TrialFailed
+from objectives.contract import Cell, CurvePoint, Recipe, TrialFailed, UsageError
 from objectives.data import load_data
 from objectives.finetune import FineTuning
 from objectives.machine import private_memory_bytes
@@ -123,6 +123,15 @@ def test_cached_and_live_prefixes_agree_without_dropout(make: Make, family: str)
         assert (ours.prefix, theirs.prefix) == ("cached", "live")
         assert losses(ours) == pytest.approx(losses(theirs), rel=1e-5)
         assert ours.metrics == theirs.metrics
+
+
+def test_mixed_precision_lasts_over_trials_and_keeps_cached_states_small(make: Make) -> None:
+    objective = make(dropout=False, mixed_precision="bf16")
+    first, again = run(objective, 2), run(objective, 2)
+    assert losses(first) == losses(again)
+    assert losses(first) == pytest.approx(losses(run(make(dropout=False), 2)), rel=2e-2)
+    with pytest.raises(UsageError, match="fp16 needs a GPU"):
+        make(mixed_precision="fp16")
 
 
 def test_dropout_tells_a_cached_prefix_from_a_live_one(make: Make) -> None:
