@@ -1,0 +1,186 @@
+"""The simulation: the exhaustive answer is the analysis', the JSON is the contract's, the figures hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from objectives.contract import UsageError
+from study import simulate
+from study.analysis import analyse
+from study.recording import likeliest, recordings
+from study.replay import replay
+
+RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+
+
+def paper_log(
+    name: str, relative: list[float], *, noise: float = 0.005, layers: int = 12, best: int = 2, seed: int = 0
+) -> list[dict[str, Any]]:
+    """A log as the paper's: five rates at 0 frozen with 5 seeds, the upper half at the best with 10."""
+    draw = np.random.default_rng([seed, len(name), layers])
+    cells = [(0, i, 10 if i == best else 5, 1 - 0.006 * (i - best) ** 2) for i in range(5)]
+    cells += [(layers // 2 + j, best, 10, share) for j, share in enumerate(relative)]
+    return [
+        {
+            "task": name,
+            "model": f"model-{layers}",
+            "total_layers": layers,
+            "frozen_layers": depth,
+            "learning_rate": RATES[i],
+            "seed": s,
+            "train_size": None,
+            "state": "COMPLETE",
+            "metric": "accuracy",
+            "score": 0.85 * share + 0.85 * noise * draw.standard_normal(),
+        }
+        for depth, i, seeds, share in cells
+        for s in range(1, seeds + 1)
+    ]
+
+
+def falling(layers: int, fall: float, bend: float = 2.0) -> list[float]:
+    return [float(1 - fall * x**bend) for x in np.linspace(0.1, 1, layers - layers // 2 + 1)]
+
+
+def logs() -> pd.DataFrame:
+    """Curves of 12 and 24 layers that cross 90 % about one point away from the nearest depth."""
+    rows: list[dict[str, Any]] = []
+    for layers in (12, 24):
+        count = layers - layers // 2 + 1
+        dip = falling(layers, 0.3)
+        dip[1] -= 0.12
+        rows += paper_log("falling", falling(layers, 0.3), layers=layers, best=1)
+        rows += paper_log("flat", [0.99] * count, layers=layers, best=0)
+        rows += paper_log("cliff", [0.98] * (count - 2) + [0.6, 0.5], layers=layers, best=4)
+        rows += paper_log("dip", dip, layers=layers, best=3)
+        rows += paper_log("noisy", falling(layers, 0.36, 1.0), layers=layers, noise=0.012)
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    from study.trial_table import normalise
+
+    return normalise(logs(), source="logs")
+
+
+@pytest.mark.parametrize("prefix", ["cached", "live"])
+def test_adaptive_agrees_at_a_fraction_of_the_compute(table: pd.DataFrame, prefix: Any) -> None:
+    pairs = simulate.simulate(table, repeats=8, prefix=prefix)
+    figures = simulate.to_json(pairs)
+    assert figures["agreement"] >= 0.95
+    assert figures["compute"] <= 0.28
+    assert min(pair.agreement for pair in pairs) >= 0.75
+    assert max(pair.compute for pair in pairs) <= 0.45
+
+
+def test_exhaustive_answers_are_the_operating_points(table: pd.DataFrame) -> None:
+    analysis = analyse(table, select="full-model", thresholds=(0.9,), draws=2000)
+    for recording in recordings(table, 0.9):
+        point = analysis.point(recording.model, recording.task, 0.9)
+        assert point is not None
+        assert recording.answer == point.frozen_layers
+        assert recording.answer in recording.answer_set
+        assert (recording.select, recording.seeds) == ("full-model", 5)
+
+
+def test_the_paper_replayed_costs_the_exhaustive_compute(table: pd.DataFrame) -> None:
+    pairs = simulate.simulate(table, protocol="paper", repeats=3)
+    assert [pair.compute for pair in pairs] == pytest.approx([1.0] * len(pairs))
+    assert np.mean([pair.agreement for pair in pairs]) > 0.9
+
+
+def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
+    from study.trial_table import normalise
+
+    depths = dict(zip([0, 3, 4, 5, 6], [1.0, 0.99, 0.97, 0.8, 0.5], strict=True))
+    rows = [
+        {**row, "frozen_layers": depth, "score": row["score"] * share, "total_layers": 6}
+        for row in paper_log("grid", [])
+        for depth, share in depths.items()
+    ]
+    table = normalise(pd.DataFrame(rows), source="grid")
+    (recording,) = recordings(table, 0.9)
+    assert (recording.select, recording.answer, recording.seeds) == ("per-depth", 4, 5)
+    assert recording.exhaustive_units("live", 3) == 5 * 5 * (18 + 12 + 10 + 8 + 6)
+    (pair,) = simulate.simulate(table, repeats=8)
+    assert pair.agreement == 1.0
+    assert pair.compute < 0.28
+    (grid,) = simulate.simulate(table, repeats=2, protocol="grid")
+    assert (grid.compute, grid.agreement) == (pytest.approx(1.0), 1.0)
+
+
+def test_the_same_repeat_is_the_same_study(table: pd.DataFrame) -> None:
+    recording = recordings(table, 0.9)[-1]
+    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="cached")
+    runs = [replay(recording, spec, repeat=i, workers=1) for i in (3, 3, 4)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_workers_share_the_work(table: pd.DataFrame) -> None:
+    table = table[table["task"].isin(["cliff", "dip", "flat"])]
+    alone = simulate.simulate(table, repeats=2)
+    shared = simulate.simulate(table, repeats=2, workers=4)
+    assert all(pair.mean("idle") == 0 for pair in alone)
+    assert np.mean([pair.mean("idle") for pair in shared]) < 0.35
+    assert np.mean([pair.compute for pair in shared]) < 0.4
+    assert np.mean([pair.agreement for pair in shared]) > 0.9
+
+
+def test_a_rate_without_a_record_is_answered_from_the_nearest_and_counted(table: pd.DataFrame) -> None:
+    recording = next(r for r in recordings(table, 0.9) if r.task == "cliff")
+    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="live")
+    wrong = [replay(recording, spec, repeat=i, workers=4).substituted for i in range(5)]
+    assert max(wrong) > 0
+
+
+def test_likeliest_is_the_smallest_set_that_reaches_the_share() -> None:
+    assert likeliest({9: 0.54, 10: 0.30, 8: 0.14, 7: 0.02}) == {8, 9, 10}
+    assert likeliest({9: 0.95, 8: 0.05}) == {9}
+    assert likeliest({}) == frozenset()
+
+
+def test_json_is_the_contract(
+    table: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = tmp_path / "trials.csv", tmp_path / "out.json"
+    table[table["task"] == "cliff"].to_csv(source, index=False)
+    assert simulate.main([str(source), "--repeats", "4", "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert set(figures) >= {"pairs", "agreement", "compute"}
+    twelve = next(pair for pair in figures["pairs"] if pair["model"] == "model-12")
+    assert (twelve["task"], twelve["exhaustive_tuned_layers"]) == ("cliff", 2)
+    assert twelve["answers"] == {"2": 1.0}
+    assert (twelve["agreement"], 0 < twelve["compute"] < 0.45) == (1.0, True)
+    assert "agreement 100.0%" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--protocol", "low-resource"], "cannot be replayed"),
+        (["--repeats", "0"], "--repeats 0"),
+        (["--threshold", "90"], "--threshold 90 is no share"),
+    ],
+)
+def test_bad_flags_are_named(flags: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        simulate.main(["absent.csv", *flags])
+
+
+def test_a_table_without_a_full_model_is_refused(table: pd.DataFrame) -> None:
+    with pytest.raises(UsageError, match="nothing to replay"):
+        recordings(table[table["frozen_layers"] != 0], 0.9)
+
+
+def test_simulation_never_imports_torch() -> None:
+    code = "import sys, study.simulate, study.replay, study.recording; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
