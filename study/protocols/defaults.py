@@ -40,7 +40,7 @@ def defaults(protocol: str, *, total_layers: int, model: str, demo: bool) -> Def
         return Defaults(frozen_layers=upper_half)
     if protocol == "adaptive":
         # Seeds are a ceiling here: the search adds one only where the answer is still open.
-        return Defaults(frozen_layers=upper_half, seeds=(1, 2, 3, 4, 5))
+        return Defaults(frozen_layers=upper_half, seeds=tuple(range(1, 11)))
     if protocol == "paper":
         return Defaults(frozen_layers=upper_half, seeds=(1, 2, 3, 4, 5), recipe=_paper_recipe(model, demo))
     if protocol == "low-resource":
