@@ -7,6 +7,8 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,10 +164,29 @@ def _run(
             return 0
     else:
         print(f"{names} in {database.display_url}: {waiting} of {total} cells to run")
-        code = work()
+        with _publishing(jobs):
+            code = work()
         if code is not None:
             return code
+        if _has_dashboard():
+            from study.publish import publish_last
+
+            publish_last([(job.study, job.spec) for job in jobs], command.note)
     return finish(arguments, database, jobs)
+
+
+def _publishing(jobs: Sequence[Job]) -> AbstractContextManager[object]:
+    """Keep the studies' notes and figures fresh for whoever looks at them in optuna-dashboard."""
+    if not _has_dashboard():
+        return nullcontext()
+    from study.publish import Publisher
+
+    name = f"{socket.gethostname()}-{os.getpid()}"
+    return Publisher(lambda: [(job.study, job.spec) for job in jobs], name=name, on_trouble=command.note)
+
+
+def _has_dashboard() -> bool:
+    return find_spec("optuna_dashboard") is not None
 
 
 def _introduction(jobs: Sequence[Job]) -> list[str]:
