@@ -26,6 +26,7 @@ LARGEST_SHARE = 0.05
 DRAWS = 1_000
 STAMP = "published"
 """The study's attribute that says who published last, when, and at which counts."""
+KEEP = "\n---\n\n*What you write below this line is kept.*\n\n"
 TROUBLE = "the study's note for the dashboard could not be refreshed: {}"
 MISSING = "the dashboard needs optuna-dashboard: pip install 'elsa-study[dashboard]'"
 
@@ -33,7 +34,7 @@ MISSING = "the dashboard needs optuna-dashboard: pip install 'elsa-study[dashboa
 def publish(study: StoredStudy, spec: StudySpec) -> None:
     """Refresh the study's note and figures from its trials, as they are now."""
     try:
-        from optuna_dashboard import save_note, save_plotly_graph_object
+        from optuna_dashboard import get_note, save_note, save_plotly_graph_object
     except ImportError as error:
         raise UsageError(MISSING) from error
     import plotly.graph_objects as go
@@ -44,12 +45,19 @@ def publish(study: StoredStudy, spec: StudySpec) -> None:
 
     table = from_stored(study)
     analysis = analyse(table, draws=DRAWS) if len(table) else None
-    save_note(study.optuna_study, note(study, spec, table, analysis))
+    kept = _kept(get_note(study.optuna_study))
+    save_note(study.optuna_study, f"{note(study, spec, table, analysis)}{KEEP}{kept}")
     for identity, figure in _figures(analysis, spec).items():
         shown = go.Figure(figure)
         # The default template is several times the figure itself, in pieces of two kilobytes.
         shown.layout.template = None
         save_plotly_graph_object(study.optuna_study, shown, graph_object_id=identity)
+
+
+def _kept(existing: str) -> str:
+    """What people wrote: below our line, or the whole of a note that is not ours."""
+    _, line, below = existing.partition(KEEP)
+    return below if line else existing
 
 
 def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:

@@ -7,7 +7,6 @@ import numpy as np
 from objectives.contract import Cell, CurvePoint, Recipe, TrialRecord
 from storage.database import Database
 from storage.studies import StoredStudy
-from study.launch import _attributes as attributes
 from study.planning import plan_study
 from study.spec import StudySpec
 
@@ -32,7 +31,7 @@ def make_spec(**changes: object) -> StudySpec:
 
 def create(database: Database, name: str = "mrpc-tiny", spec: StudySpec | None = None) -> StoredStudy:
     spec = spec or make_spec()
-    study = database.create_study(name, attributes(spec))
+    study = database.create_study(name, {"spec": spec.to_json()})
     plan_study(study, spec, max_retries=0)
     return study
 

@@ -73,6 +73,21 @@ def test_the_note_says_how_to_join(database: Database) -> None:
     assert "only processes on its own machine can join" in note
 
 
+def test_what_people_wrote_in_the_note_is_kept(database: Database) -> None:
+    study, spec = stored.create(database), stored.make_spec()
+    optuna_dashboard.save_note(study.optuna_study, "Ask Ada before deleting this.")
+    publish(study, spec)
+    first = optuna_dashboard.get_note(study.optuna_study)
+    assert first.endswith("Ask Ada before deleting this.")
+    optuna_dashboard.save_note(study.optuna_study, f"{first}\nBob agrees.")
+    stored.run(study, cells=5)
+    publish(study, spec)
+    second = optuna_dashboard.get_note(study.optuna_study)
+    assert "5 cells complete" in second
+    assert second.endswith("Ask Ada before deleting this.\nBob agrees.")
+    assert second.count("is kept") == 1
+
+
 def test_join_command_names_every_setting() -> None:
     spec = stored.make_spec(
         recorded=False,
