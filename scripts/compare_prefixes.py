@@ -15,9 +15,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from objectives import demo  # noqa: E402
-from objectives.contract import Cell, Recipe  # noqa: E402
-from study.command import integers, seeds  # noqa: E402
+from objectives import demo
+from objectives.contract import Cell, Recipe
+from study.command import integers, seeds
 
 
 def scores(task: str, prefix: str, cells: list[Cell], cache: Path) -> dict[Cell, float]:
