@@ -304,3 +304,25 @@ def test_help_needs_no_heavy_import(module: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"python -m study.{module}" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("scores", "changes"),
+    [
+        ({(0, 1e-5): [0.8]}, {"state": "FAIL", "score": None}),
+        ({(0, 1e-5): [0.8]}, {}),
+        ({(4, 1e-5): [0.8, 0.7]}, {}),
+        ({(0, 1e-5): [0.0, 0.0], (2, 1e-5): [0.0, 0.0]}, {}),
+        ({(0, 1e-5): [-0.5, -0.4], (2, 1e-5): [-0.1, 0.2]}, {}),
+        ({(-1, 1e-5): [0.5, 0.5], (0, 1e-5): [0.5, 0.5]}, {"task": "my own task / 2", "metric": "bleu"}),
+        ({(0, 1e-5): [0.5, 0.5], (1, 1e-5): [0.5, 0.5]}, {"train_size": 50}),
+        ({(0, 1e-5): [0.5, 0.5], (1, 1e-5): [0.5, 0.5]}, {"state": "RUNNING", "score": None}),
+    ],
+)
+def test_a_report_of_almost_nothing_is_still_a_report(
+    scores: dict[tuple[int, float], list[float]], changes: dict[str, object]
+) -> None:
+    found = content(small_table(scores, **changes))
+    assert found.answers
+    assert "NaN" not in page(found).split('id="figures">')[1].split("</script>")[0]
+    assert markdown(found).startswith("# ")
