@@ -9,7 +9,7 @@ from study import names, protocols
 from study.answer import answers
 from study.document import plain
 from study.join import join_command
-from study.report_tables import ranges
+from study.report_making import ranges
 from study.spec import StudySpec
 
 if TYPE_CHECKING:

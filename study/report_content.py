@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from study import figure_costs, figure_quality, figure_rates, figure_runs, names, published
 from study import low_resource as low
+from study import report_making as making
 from study import report_points as points
+from study import report_published as beside
 from study import report_tables as tables
 from study.analysis import Analysis
 from study.answer import answers, facts
@@ -85,10 +87,10 @@ def _quality(analysis: Analysis) -> Section:
 def _points(analysis: Analysis) -> Section:
     models = points.models_table(analysis)
     blocks: list[Block] = [*([models] if models else []), *points.points_tables(analysis)]
-    like_the_paper = points.paper_tables(analysis)
+    like_the_paper = beside.paper_tables(analysis)
     if like_the_paper:
-        blocks += [Words(points.PAPER_TABLES), *like_the_paper]
-    gains = points.gains_table(analysis)
+        blocks += [Words(beside.PAPER_TABLES), *like_the_paper]
+    gains = beside.gains_table(analysis)
     return Section("operating-points", "Operating points", (*blocks, *([gains] if gains else [])))
 
 
@@ -96,7 +98,7 @@ def _claims(analysis: Analysis) -> Section | None:
     """Only where a model is the paper's, and real."""
     real = [c for c in analysis.curves if not c.demo and c.train_size is None]
     known = any(published.model_key(c.model) for c in real)
-    return Section("claims", "The paper's claims", (points.claims_table(analysis),)) if known else None
+    return Section("claims", "The paper's claims", (beside.claims_table(analysis),)) if known else None
 
 
 def _rates(analysis: Analysis) -> Section:
@@ -160,9 +162,9 @@ def _making(analysis: Analysis, provenance: Provenance) -> Section:
     if analysis.skipped:
         settings.append(f"Studies of other software were skipped: {', '.join(analysis.skipped)}.")
     blocks: list[Block] = [Bullets(tuple(settings))]
-    studies = tables.studies_table(provenance)
+    studies = making.studies_table(provenance)
     if studies is None:
         blocks.append(Words("Made from trial tables alone: they do not carry specs, versions or machines."))
     else:
-        blocks += [studies, *tables.machines_tables(provenance)]
+        blocks += [studies, *making.machines_tables(provenance)]
     return Section("making", "How this was made", tuple(blocks))
