@@ -17,7 +17,7 @@ SLACK = 3.0
 """Seconds, for a busy machine."""
 
 SMALL = Trouble(
-    cells=150, workers=4, kills=3, delay_seconds=0.03, heartbeat_seconds=0.75, grace_seconds=3, seed=1
+    cells=100, workers=4, kills=2, delay_seconds=0.03, heartbeat_seconds=0.5, grace_seconds=2, seed=1
 )
 
 
@@ -34,7 +34,7 @@ def test_nothing_lost_nothing_twice(kind: str, server_of: Callable[[str], Server
 
         verdict = run(server.new_url(), SMALL, restart, kind)
         assert verdict.restarts == 1
-    assert (verdict.complete, verdict.lost, verdict.twice) == (150, 0, 0)
+    assert (verdict.complete, verdict.lost, verdict.twice) == (SMALL.cells, 0, 0)
     assert (verdict.junk, verdict.duplicates, verdict.added_by_second_launcher) == (0, 0, 0)
-    assert verdict.kills == 3
+    assert verdict.kills == SMALL.kills
     assert max(verdict.recovery_seconds, default=0) <= verdict.recovery_limit_seconds + SLACK
