@@ -239,21 +239,22 @@ def _work_here(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
 
 def finish(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job]) -> int:
     """The answer on screen, the report on disk, and an exit code that tells of cells without a result."""
-    from study import operating_points, protocols, report, trial_table
+    from study import operating_points, protocols, provenance, report, trial_table
 
     for job in jobs:
         print(f"{job.study.name}: {protocols.explain(job.spec, job.study.outcomes())}")
     names = [job.study.name for job in jobs]
+    url = command.storage_url(arguments.storage)
     try:
-        table = trial_table.load(names, command.storage_url(arguments.storage))
+        table = trial_table.load(names, url)
     except UsageError as error:
         command.note(str(error))
         return 1
     analysis = operating_points.analyse(table)
     print(f"\n{operating_points.render(analysis)}\n")
     folder = Path(arguments.out) / (names[0] if len(names) == 1 else "")
-    for path in report.write(table, analysis, folder):
-        print(f"report: {path}")
+    page, *_ = report.write(table, analysis, folder, provenance=provenance.read(names, url))
+    print(f"report: {page}")
     failed = sum(job.study.counts().failed for job in jobs)
     if failed:
         command.note(
