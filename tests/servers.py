@@ -37,6 +37,15 @@ def as_ordinary_user(command: list[str]) -> list[str]:
     return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", *command]
 
 
+def outlived_by_parent(command: list[str], signum: int) -> list[str]:
+    """Ends with the process that started it, even if that one is killed."""
+    if shutil.which("setpriv") is None:
+        return command
+    # The kernel forgets the wish when the user changes: it goes on the same call.
+    own = command if command[0] == "setpriv" else ["setpriv", *command]
+    return ["setpriv", f"--pdeathsig={signal.Signals(signum).name.removeprefix('SIG')}", *own[1:]]
+
+
 def private_folder(prefix: str, *, durable: bool) -> Path:
     """In memory where the data need not survive the machine."""
     memory = Path("/dev/shm")
@@ -85,7 +94,10 @@ class Server:
         with self._log.open("ab") as log:
             # A session of its own, so that a Ctrl-C meant for the tests does not reach the server.
             self._process = subprocess.Popen(
-                as_ordinary_user(self.command()), stdout=log, stderr=log, start_new_session=True
+                outlived_by_parent(as_ordinary_user(self.command()), self.quit_signal),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         wait_for_port(self.port, self._process, self._log)
         with self.connect():
