@@ -68,13 +68,23 @@ class Pace:
         """How long this cell will take by those that are done."""
         return self._seconds / self._units * weight(self._spec, cell) if self._units else None
 
-    def seconds_left(self) -> float | None:
+    def seconds_left(self, elsewhere: Iterable[Pace] = ()) -> float | None:
+        """By this study's own cells; before the first of them, by those of other studies here."""
         if not self._waiting and not self._unknown:
             return 0.0
-        if not self._units:
+        known = self if self._units else next((pace for pace in elsewhere if pace._units), None)
+        if known is None:
             return None
         mean = self._mean or self._units / max(1, self.done)
-        return self._seconds / self._units * (sum(self._waiting.values()) + self._unknown * mean)
+        return known._seconds / known._units * (sum(self._waiting.values()) + self._unknown * mean)
+
+
+def seconds_left(paces: Iterable[Pace]) -> float | None:
+    """Of several studies together, one worker's time; None before the first cell of any is done."""
+    paces = list(paces)
+    left = [pace.seconds_left(paces) for pace in paces]
+    known = [seconds for seconds in left if seconds is not None]
+    return sum(known) if len(known) == len(left) else None
 
 
 def _seconds(trial: object) -> float | None:

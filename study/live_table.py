@@ -108,7 +108,7 @@ class Board:
             total_here = max(pace.total, counts.complete + counts.open)
             done, total = done + complete, total + total_here + counts.failed
             failed, running = failed + counts.failed, running + counts.running
-            left = pace.seconds_left()
+            left = pace.seconds_left(self.pace.values())
             known = pace.total - pace.done
             share = (total_here - complete) / known if known else 1.0
             seconds = None if left is None or seconds is None else seconds + left * share

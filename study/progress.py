@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from study.command import duration
-from study.estimate import Pace
+from study.estimate import Pace, seconds_left
 
 if TYPE_CHECKING:
     from study.worker import Event, Job
@@ -61,9 +61,8 @@ class ProgressLine:
     def _tally(self) -> str:
         done = sum(pace.done for pace in self._pace.values())
         total = sum(pace.total for pace in self._pace.values())
-        left = [pace.seconds_left() for pace in self._pace.values()]
-        known = [seconds for seconds in left if seconds is not None]
-        estimate = f"{duration(sum(known))} left" if len(known) == len(left) else "time left unknown"
+        left = seconds_left(self._pace.values())
+        estimate = "time left unknown" if left is None else f"{duration(left)} left"
         return f"[{done}/{total}, {estimate}]"
 
     def _show(self, text: str) -> None:
