@@ -156,12 +156,12 @@ def _check(task: Task, name: str, split: Dataset) -> Dataset:
         raise UsageError(f"{task.name} {name} data is empty")
     texts: dict[str, Any] = {}
     for column in task.columns:
-        texts[column] = list(split[column])
+        texts[column] = split[column][:]
         bad = next((i for i, text in enumerate(texts[column]) if not isinstance(text, str)), None)
         if bad is not None:
             raise UsageError(f"{task.name} {name} data: row {bad} has no text in column {column}")
     convert = _regression_label if task.regression else _class_label
-    labels = [convert(task, name, row, label) for row, label in enumerate(split["label"])]
+    labels = [convert(task, name, row, label) for row, label in enumerate(split["label"][:])]
     return Dataset.from_dict({**texts, "label": labels})
 
 
@@ -189,7 +189,7 @@ def _fingerprint(task: Task, splits: Sequence[Dataset]) -> str:
     digest = hashlib.sha256(task.name.encode())
     for split in splits:
         for column in (*task.columns, "label"):
-            values = split[column]
+            values = split[column][:]
             digest.update(f"\0{column}\0{len(values)}\0".encode())
             digest.update("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
@@ -234,12 +234,12 @@ def draw_subset(data: TaskData, size: int | None) -> NDArray[np.int64]:
         return np.arange(total)
     if not 1 <= size <= total:
         raise UsageError(f"train_size {size} is beyond the {total} training examples of {data.task.name}")
-    return np.sort(nested_order(data.train["label"], regression=data.task.regression, size=size))
+    return np.sort(nested_order(data.train["label"][:], regression=data.task.regression, size=size))
 
 
 def split_selection(data: TaskData, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows held out for selection: a stratified, seeded share of the training set."""
     total = len(data.train)
-    order = nested_order(data.train["label"], regression=data.task.regression)
+    order = nested_order(data.train["label"][:], regression=data.task.regression)
     held = round(total * share)
     return np.sort(order[held:]), np.sort(order[:held])

@@ -128,7 +128,7 @@ def _ragged(tokens: Dataset, tokenizer: PreTrainedTokenizerBase, left: bool) -> 
             offsets = lists.offsets.to_numpy().astype(np.int64)
             columns[name] = lists.flatten().to_numpy().astype(np.int32)
             offsets = offsets - offsets[0]
-    return Encoded(columns, offsets, np.asarray(tokens["label"]), pads, left)
+    return Encoded(columns, offsets, np.asarray(tokens["label"][:]), pads, left)
 
 
 def training_batches(
