@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -39,7 +40,6 @@ class Database:
         self,
         address: Address,
         engine: Engine,
-        optuna_storage: RDBStorage,
         patience: Patience,
         *,
         heartbeat_seconds: float,
@@ -47,7 +47,6 @@ class Database:
     ):
         self.address = address
         self.engine = engine
-        self.optuna_storage = optuna_storage
         self.heartbeat_seconds = heartbeat_seconds
         self.grace_seconds = grace_seconds
         self.leases: WeakSet[Lease] = WeakSet()
@@ -78,16 +77,20 @@ class Database:
         patience = Patience(
             address.display, patience_seconds, min(LONGEST_PAUSE_SECONDS, heartbeat_seconds / 4)
         )
-        engine, storage = patience.retry(lambda: _open(address, create=create))
+        engine = patience.retry(lambda: _open(address, create=create))
         patience.seconds = outage_seconds
         return cls(
             address,
             engine,
-            storage,
             patience,
             heartbeat_seconds=heartbeat_seconds,
             grace_seconds=grace_seconds,
         )
+
+    @cached_property
+    def optuna_storage(self) -> RDBStorage:
+        """For Optuna's own tools. Workers do without it, and without its connections."""
+        return self.retry(lambda: schema.optuna_storage(self.address, create=False))
 
     @property
     def display_url(self) -> str:
@@ -168,12 +171,13 @@ class Database:
         """Claims that are still open end as those of a dead worker do."""
         for lease in list(self.leases):
             lease.stop()
-        self.optuna_storage.remove_session()
-        self.optuna_storage.engine.dispose()
+        if "optuna_storage" in self.__dict__:
+            self.optuna_storage.remove_session()
+            self.optuna_storage.engine.dispose()
         self.engine.dispose()
 
 
-def _open(address: Address, *, create: bool) -> tuple[Engine, RDBStorage]:
+def _open(address: Address, *, create: bool) -> Engine:
     fresh_file = None
     if address.kind == "sqlite":
         check_sqlite_file(address.path, create=create)
@@ -181,7 +185,8 @@ def _open(address: Address, *, create: bool) -> tuple[Engine, RDBStorage]:
     engine = make_engine(address)
     try:
         schema.check_collation(engine, address)
-        return engine, _optuna_storage(engine, address, create=create)
+        _make_or_check(engine, address, create=create)
+        return engine
     except BaseException as error:
         engine.dispose()
         if fresh_file is not None:
@@ -197,15 +202,15 @@ def _open(address: Address, *, create: bool) -> tuple[Engine, RDBStorage]:
 SIDE_FILES = ("-wal", "-shm", "-journal", ".lock")
 
 
-def _optuna_storage(engine: Engine, address: Address, *, create: bool) -> RDBStorage:
+def _make_or_check(engine: Engine, address: Address, *, create: bool) -> None:
     with engine.connect() as connection:
-        found = schema.exists(connection)
-    if found:
-        return schema.optuna_storage(address, create=False)
+        if schema.exists(connection):
+            schema.check_version(connection, address)
+            return
     if not create:
         raise StorageError(f"{address.display} holds no studies yet: launch one first, or check --storage")
     with database_lock(engine, address, "schema"):
-        return schema.optuna_storage(address, create=True)
+        schema.optuna_storage(address, create=True).engine.dispose()
 
 
 def _explained(error: BaseException, address: Address) -> BaseException:

@@ -35,6 +35,20 @@ def exists(connection: Connection) -> bool:
     return {"version_info", "alembic_version", "studies", "trials"} <= names
 
 
+def check_version(connection: Connection, address: Address) -> None:
+    """As Optuna does it, but on one connection: hundreds of workers may open the database at once."""
+    versions = models.VersionInfoModel.__table__
+    found = (
+        connection.scalar(sqlalchemy.select(versions.c.schema_version)),
+        connection.scalar(text("SELECT version_num FROM alembic_version")),
+    )
+    if found != (models.SCHEMA_VERSION, REVISION):
+        raise StorageError(
+            f"{address.display} has tables of another Optuna version: schema {found[0]}, revision {found[1]}"
+            f", not {models.SCHEMA_VERSION}, {REVISION}"
+        )
+
+
 def optuna_storage(address: Address, *, create: bool) -> RDBStorage:
     """Optuna's own view of the database, after its own check of the schema."""
     with warnings.catch_warnings():
