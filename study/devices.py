@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from objectives.contract import UsageError
 
@@ -124,5 +125,20 @@ def _ask() -> str | None:
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPU cores that this process may use, by its affinity, its container's quota and its Slurm job."""
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(here, _quota(Path("/sys/fs/cgroup/cpu.max")) or here, _allocated() or here))
+
+
+def _quota(file: Path) -> int | None:
+    """`200000 100000` is two cores; `max 100000` is no limit."""
+    try:
+        most, period = file.read_text().split()
+        return max(1, int(most) // int(period))
+    except (OSError, ValueError):
+        return None
+
+
+def _allocated() -> int | None:
+    text = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return int(text) if text.isdigit() else None

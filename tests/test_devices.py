@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from objectives.contract import UsageError
+from study import devices
 from study.devices import Share, plan, visible
 
 EIGHT = [str(number) for number in range(8)]
@@ -107,6 +109,16 @@ def test_gpus_that_a_process_may_use(
     environment: dict[str, str], listing: str | None, expected: list[str]
 ) -> None:
     assert visible(environment, listing) == expected
+
+
+def test_cores_of_a_container_and_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota = tmp_path / "cpu.max"
+    assert devices._quota(quota) is None
+    for text, expected in (("max 100000\n", None), ("250000 100000\n", 2), ("50000 100000\n", 1)):
+        quota.write_text(text)
+        assert devices._quota(quota) == expected
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", "1")
+    assert devices.cores() == 1
 
 
 def test_looking_for_gpus_imports_no_torch() -> None:
