@@ -20,7 +20,16 @@ Main = Callable[[Sequence[str] | None], int]
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, like all others."""
+    """An argument parser whose errors are one line, like all others, and that takes lists such as -1,0,2."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
+        words: list[str] = []
+        for word in sys.argv[1:] if args is None else args:
+            if words and re.match(r"-\d", word) and re.fullmatch(r"--[a-z-]+", words[-1]):
+                words[-1] += f"={word}"
+            else:
+                words.append(word)
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")
