@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
 from numpy.typing import NDArray
 from torch.nn import functional
@@ -24,6 +25,7 @@ from torch.nn import functional
 from objectives import machine, metrics
 from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
 from objectives.data import TaskData, draw_subset, split_selection
+from objectives.dropout import fast_dropout
 from objectives.encoding import Encoded, encode, evaluation_batches, training_batches
 from objectives.layers import find_layers
 from objectives.models import Pretrained
@@ -73,6 +75,8 @@ class FineTuning:
 
         self.task, self.data, self.recipe, self.cache = data.task, data, recipe, cache
         self.metric = "accuracy" if recipe.accuracy else self.task.metric
+        # A process keeps one precision for good, but a worker may move on to a study with another.
+        AcceleratorState._reset_state()
         self.accelerator = Accelerator(
             mixed_precision=recipe.mixed_precision,
             kwargs_handlers=[
@@ -151,7 +155,11 @@ class FineTuning:
         peak = machine.PeakMemory(self.device)
         skips = prefix in ("cached", "uncached")
         skipping = self._replay.skipping(cell.frozen_layers) if skips else nullcontext()
-        with skipping, self._prepared(cell) as (model, optimizer, parameters):
+        with (
+            fast_dropout(self.device),
+            skipping,
+            self._prepared(cell) as (model, optimizer, parameters),
+        ):
             progress = self._train(cell, model, optimizer, parameters, peak, report)
         scored = self._scored(progress.curve)
         return TrialRecord(
@@ -183,7 +191,7 @@ class FineTuning:
         self._load_prefix(0)
         train = self._splits["train"]
         rows = self._rows(cell.train_size)
-        with self._prepared(cell) as (model, optimizer, _):
+        with fast_dropout(self.device), self._prepared(cell) as (model, optimizer, _):
             model.train()
             for step, batch in enumerate(self._epochs(cell.seed, rows, train.encoded, steps + 1)):
                 if step == 1:

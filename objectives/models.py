@@ -121,7 +121,7 @@ class Pretrained:
 
     def __init__(self, path: str, task: Task, device: torch.device):
         import torch
-        from transformers import AutoModelForSequenceClassification
+        from transformers import AutoConfig, AutoModelForSequenceClassification
 
         quiet_libraries()
         self.tokenizer = _load_tokenizer(path)
@@ -131,6 +131,7 @@ class Pretrained:
             num_labels=1 if task.regression else len(task.labels),
             problem_type="regression" if task.regression else "single_label_classification",
             dtype=torch.float32,
+            attn_implementation=_attention(AutoConfig.from_pretrained(path), device),
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
@@ -164,6 +165,13 @@ class Pretrained:
     def pretrained(self, name: str) -> torch.Tensor:
         """The weight as it was loaded."""
         return self._weights[name]
+
+
+def _attention(config: PretrainedConfig, device: torch.device) -> str | None:
+    """On a CPU no fused kernel drops attention weights: where they are dropped, plain products are faster."""
+    names = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout")
+    drops = any(isinstance(rate := getattr(config, name, 0), float) and rate > 0 for name in names)
+    return "eager" if device.type == "cpu" and drops else None
 
 
 def _load_tokenizer(path: str) -> PreTrainedTokenizerBase:
