@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -269,6 +270,25 @@ def test_a_full_score_below_zero_has_no_answer() -> None:
     spec = make_spec()
     outcomes = search(spec, lambda cell: -0.1 - 0.001 * cell.seed)
     assert "means nothing" in adaptive.explain(spec, outcomes)
+
+
+def test_equal_runs_by_chance_do_not_make_a_spot_certain() -> None:
+    """Runs that spread widely elsewhere, at a rate as good as the best too, are everybody's noise."""
+    spread = {Cell(0, 3e-5, 1): 0.80, Cell(0, 4e-5, 1): 0.84, Cell(0, 4e-5, 2): 0.74, Cell(12, 3e-5, 1): 0.6}
+    equal = {Cell(11, 3e-5, seed): 0.78 for seed in (1, 2, 3)}
+    scores = spread | equal
+    belief = adaptive.posterior(make_spec(), [Outcome(cell, "COMPLETE", s) for cell, s in scores.items()])
+    assert belief is not None
+    assert belief.variance((11, 2)) > 0.02**2
+
+
+@pytest.mark.parametrize("prefix", ["cached", "live"])
+def test_the_answer_and_what_lies_beyond_it_rest_on_four_runs(prefix: str) -> None:
+    spec = make_spec(recipe=Recipe(prefix=prefix))
+    outcomes = search(spec, curve(cliff(12, 9), noise=0.0001))
+    runs = Counter(outcome.cell.frozen_layers for outcome in outcomes)
+    assert (runs[9], runs[10]) == (4, 4)
+    assert runs[0] <= 6
 
 
 def test_neighbours_help_each_other_until_a_cliff() -> None:

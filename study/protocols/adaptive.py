@@ -22,7 +22,9 @@ RATE_DOUBT = 0.25
 RACE_SEEDS = 3
 """Most seeds a race spends on one rate."""
 SEEDS = 2
-"""Fewest runs of the full model, the answer and the depth beyond it, if the spec has them."""
+"""Fewest runs of the full model, if the spec has them."""
+DEPTH_SEEDS = 4
+"""Fewest runs of the answer and the depth beyond it: they are cheap, and two may agree by chance."""
 _OVERHEAD = 1.0
 """Layer units any trial costs, so that a cell without trained layers is not for free."""
 
@@ -183,10 +185,10 @@ def _settled(evidence: Evidence, belief: Posterior) -> bool:
 
 
 def _thin(evidence: Evidence, belief: Posterior) -> list[Spot]:
-    """What an answer must not rest on one run of: the full model, the answer, the depth beyond it."""
+    """What an answer must not rest on too few runs of: the full model, the answer, the depth beyond it."""
     beside = [evidence.depths[j] for j in (belief.answer - 1, belief.answer) if 0 <= j < len(evidence.depths)]
     spots = [(depth, _depth_rate(evidence, belief, depth)) for depth in beside]
-    thin = [spot for spot in spots if sum(map(evidence.runs, belief.depth_spots(spot[0]))) < SEEDS]
+    thin = [spot for spot in spots if sum(map(evidence.runs, belief.depth_spots(spot[0]))) < DEPTH_SEEDS]
     leader = (FULL, belief.leader)
     return _available(evidence, thin + ([leader] if evidence.runs(leader) < SEEDS else []))
 

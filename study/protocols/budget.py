@@ -12,7 +12,7 @@ from study.protocols.evidence import FULL
 from study.protocols.units import cell_units
 from study.spec import StudySpec
 
-BUDGET_SHARE = 0.43
+BUDGET_SHARE = 0.46
 """Without a budget of its own the search stops at this share of the paper's protocol on the same grid."""
 BUDGET_SEEDS = 5
 """Seeds per cell in that protocol, if the spec has as many."""

@@ -23,7 +23,7 @@ SPREAD = 0.03
 """Standard deviation of one run relative to the full score, before any seed is repeated."""
 SPREAD_WEIGHT = 3.0
 """How many repeated seeds that prior is worth."""
-OWN_WEIGHT = 2.0
+OWN_WEIGHT = 8.0
 """How many repeated seeds a spot needs to trust its own spread as much as the pooled one."""
 DEPTH_STEP = 0.02
 """Usual loss from one more frozen layer, relative to the full score."""
@@ -42,7 +42,7 @@ class Posterior:
 
     def __init__(self, evidence: Evidence):
         self.evidence = evidence
-        self._means = {spot: float(np.mean(group)) for spot, group in evidence.scores.items()}
+        self._means = {spot: _mean(group) for spot, group in evidence.scores.items()}
         self.tried_rates = [i for i in range(len(evidence.rates)) if evidence.runs((FULL, i))]
         best = max(self.tried_rates, key=lambda i: self._means[FULL, i])
         self.scale = max(abs(self._means[FULL, best]), _TINY)
@@ -51,10 +51,14 @@ class Posterior:
         self._smooth_depths()
 
     def _measure_noise(self, best: int) -> None:
-        """The variance of one run at each spot; rates that lost, with their diverged runs, are not pooled."""
+        """The variance of one run at each spot, pooled over depths and over rates near the best.
+
+        Rates that lost by the whole allowed loss, with their diverged runs, are not pooled.
+        """
         scores = self.evidence.scores
-        squares = {s: float(((np.asarray(g) - self._means[s]) ** 2).sum()) for s, g in scores.items()}
-        pool = [spot for spot in scores if spot[0] != FULL or spot[1] == best]
+        squares = {s: sum((x - self._means[s]) ** 2 for x in g) for s, g in scores.items()}
+        near = self._means[FULL, best] - (1 - self.evidence.spec.threshold) * self.scale
+        pool = sorted(spot for spot in scores if spot[0] != FULL or self._means[spot] >= near)
         self.freedom = SPREAD_WEIGHT + sum(len(scores[spot]) - 1 for spot in pool)
         prior = SPREAD_WEIGHT * (SPREAD * self.scale) ** 2
         self.noise = (prior + sum(squares[spot] for spot in pool)) / self.freedom
@@ -69,11 +73,12 @@ class Posterior:
 
     def _smooth_rates(self) -> None:
         groups = self.evidence.selection
-        means = np.array([np.mean(groups[FULL, i]) for i in self.tried_rates])
+        means = np.array([_mean(groups[FULL, i]) for i in self.tried_rates])
         errors = np.array([self._error(FULL, i) for i in self.tried_rates])
         step = RATE_STEP * self.scale
         count = len(self.evidence.rates)
         self.rate_means, self.rate_covariance = smooth(count, self.tried_rates, means, errors, step)
+        self._rate_means, self._rate_covariance = self.rate_means.tolist(), self.rate_covariance.tolist()
         # Of equal rates (all are, while the first runs are in flight) the one nearest to the middle.
         ties = np.round(self.rate_means / self.scale, 9)
         self.leader = max(self.tried_rates, key=lambda i: (ties[i], -abs(2 * i - count + 1), -i))
@@ -107,19 +112,20 @@ class Posterior:
         """Of `rate` being worse than `other` by more than `margin` of the full score."""
         from scipy.special import stdtr
 
-        c = self.rate_covariance
-        deviation = max(c[rate, rate] + c[other, other] - 2 * c[rate, other], 0.0) ** 0.5 + _TINY * self.scale
-        gap = self.rate_means[other] - self.rate_means[rate] - margin * self.scale
+        c = self._rate_covariance
+        deviation = max(c[rate][rate] + c[other][other] - 2 * c[rate][other], 0.0) ** 0.5 + _TINY * self.scale
+        gap = self._rate_means[other] - self._rate_means[rate] - margin * self.scale
         return float(stdtr(self.freedom, gap / deviation))
 
     def _smooth_depths(self) -> None:
         depths = self.evidence.depths
-        self.measured = [j for j, depth in enumerate(depths) if self._depth_runs(depth)]
+        runs = {j: found for j, depth in enumerate(depths) if (found := self._depth_runs(depth))}
+        self.measured = list(runs)
         self.probability = np.zeros(len(depths) + 1)
         self.probability[0] = 1.0
         if not self.measured:
             return
-        pooled = np.array([self._depth_runs(depths[j]) for j in self.measured])
+        pooled = np.array(list(runs.values()))
         means, errors = pooled[:, 0], pooled[:, 1]
         trend = self._trend(means) * np.arange(len(depths))
         level, self.depth_covariance = smooth(
@@ -168,7 +174,7 @@ class Posterior:
         return sorted(spot for spot in spots if self._choice(spot) > best)
 
     def _choice(self, spot: Spot) -> float:
-        return float(np.mean(self.evidence.selection[spot]))
+        return _mean(self.evidence.selection[spot])
 
     def _draw_answers(self) -> None:
         count = len(self.evidence.depths)
@@ -202,6 +208,11 @@ class Posterior:
     @property
     def frozen_layers(self) -> int:
         return self.evidence.depths[self.answer - 1] if self.answer else FULL
+
+
+def _mean(values: list[float]) -> float:
+    # A handful of floats, thousands of times in a simulation: NumPy would take ten times as long.
+    return sum(values) / len(values)
 
 
 def _root(covariance: Array) -> Array:
