@@ -87,7 +87,7 @@ class Board:
             case "reaped":
                 return f"{study}{event.trials} trials of dead workers taken back"
             case "idle" if event.counts is not None:
-                row.doing = f"waits for {event.counts.running} cells that run elsewhere"
+                row.doing = f"nothing to claim, {event.counts.running} running elsewhere"
             case "left":
                 row.doing = "done"
         return None

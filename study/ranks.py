@@ -154,8 +154,7 @@ def _own(arguments: argparse.Namespace) -> int:
             write(event)
             leader.watch(event)
             if event.kind == "idle":
-                # Followers that heard nothing for hours would take rank 0 for dead.
-                _exchange(WAIT)
+                leader.keep_alive()
 
         grouped = [_grouped(job, leader, write.text) for job in jobs]
         try:
@@ -255,6 +254,15 @@ class _LeaderLine:
             self._claim = None
         if self.broken is not None and event.kind in ("finished", "failed", "lost", "idle"):
             raise GroupBroken
+
+    def keep_alive(self) -> None:
+        """Followers that heard nothing for hours would take rank 0 for dead."""
+        try:
+            _exchange(WAIT)
+        except Exception:
+            if self.hear(HEAR_SECONDS):
+                raise GroupBroken from None
+            raise
 
     @contextmanager
     def breakable(self) -> Iterator[None]:

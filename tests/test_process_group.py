@@ -110,7 +110,7 @@ def trials(url: str) -> list[StoredTrial]:
 def test_two_workers_of_two_processes_finish_a_demo_study_although_a_rank_is_killed(
     tmp_path: Path, sqlite_url: str
 ) -> None:
-    grid = ["--frozen-layers", "6,9", "--learning-rates", "1e-3", "--seeds", 2, "--epochs", 3]
+    grid = ["--frozen-layers", "6,9", "--learning-rates", "1e-3", "--seeds", 1, "--epochs", 3]
     running = ["--evaluations-per-epoch", 2, "--workers", 2, "--processes-per-trial", 2]
     launcher = start(
         ["--demo", "--task", "mrpc", *grid, *running, "--storage", sqlite_url],
@@ -133,7 +133,7 @@ def test_two_workers_of_two_processes_finish_a_demo_study_although_a_rank_is_kil
     assert [(trial.number, trial.reason) for trial in failed] == [
         (victim.number, "rank 1 was killed by SIGKILL")
     ]
-    assert len(complete) == 4
+    assert len(complete) == 2
     assert {trial.cell: trial.attempt for trial in complete}[victim.cell] == 2
     assert all(trial.record is not None and trial.record.processes == 2 for trial in complete)
     assert f"{victim.worker} lost one of its processes, starts again" in output
