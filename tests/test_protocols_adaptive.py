@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -253,6 +254,19 @@ def test_says_when_the_budget_was_spent() -> None:
     assert "the budget of 6 cells is spent before confidence 0.99" in adaptive.explain(spec, outcomes)
 
 
+@pytest.mark.parametrize("prefix", ["cached", "live"])
+@pytest.mark.parametrize("layers", [12, 24])
+def test_the_default_budget_is_45_percent_of_the_paper_with_its_caches(layers: int, prefix: Any) -> None:
+    spec = make_spec(layers, recipe=Recipe(prefix=prefix), confidence=1.0)
+    outcomes = search(spec, curve(smooth_curve(layers, layers - 3, fall=0.002), noise=0.03))
+    cells = [Cell(0, rate, seed) for rate in RATES for seed in range(5)]
+    cells += [Cell(depth, 3e-5, seed) for depth in spec.frozen_layers[1:] for seed in range(5)]
+    spent = study_units([outcome.cell for outcome in outcomes], layers, prefix, spec.recipe.epochs)
+    paper = study_units(cells, layers, prefix, spec.recipe.epochs)
+    assert 0.40 * paper < spent <= 0.45 * paper
+    assert "default budget" in adaptive.explain(spec, outcomes)
+
+
 def test_says_when_the_seeds_were_not_enough() -> None:
     spec = make_spec(seeds=(1,), confidence=0.999, budget=1000)
     outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.005), noise=0.03))
@@ -283,7 +297,7 @@ def test_equal_runs_by_chance_do_not_make_a_spot_certain() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["cached", "live"])
-def test_the_answer_and_what_lies_beyond_it_rest_on_four_runs(prefix: str) -> None:
+def test_the_answer_and_what_lies_beyond_it_rest_on_four_runs(prefix: Any) -> None:
     spec = make_spec(recipe=Recipe(prefix=prefix))
     outcomes = search(spec, curve(cliff(12, 9), noise=0.0001))
     runs = Counter(outcome.cell.frozen_layers for outcome in outcomes)

@@ -1,18 +1,20 @@
 """What the adaptive search may still spend: the spec's budget, or a share of the paper's protocol.
 
-Every trial that was ever planned is charged, failed ones too.
+Every trial that was ever planned is charged, failed ones too, and in units each depth's cache once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from objectives.contract import Cell, Outcome
 from study.protocols.evidence import FULL
-from study.protocols.units import cell_units
+from study.protocols.outcomes import grid_cells
+from study.protocols.units import cell_units, prefix_units, study_units
 from study.spec import StudySpec
 
-BUDGET_SHARE = 0.46
+BUDGET_SHARE = 0.45
 """Without a budget of its own the search stops at this share of the paper's protocol on the same grid."""
 BUDGET_SEEDS = 5
 """Seeds per cell in that protocol, if the spec has as many."""
@@ -24,28 +26,41 @@ class Purse:
     def __init__(self, spec: StudySpec, outcomes: Iterable[Outcome]):
         self.spec = spec
         self.limit, self.unit, self.stated = _budget(spec)
-        self.spent = sum(self._price(outcome.cell) for outcome in outcomes)
+        self.spent = 0.0
+        self._cached: set[tuple[int, int | None]] = set()
+        for outcome in outcomes:
+            self._charge(outcome.cell)
+
+    def _charge(self, cell: Cell) -> None:
+        self.spent += self._price(cell)
+        self._cached.add((cell.frozen_layers, cell.train_size))
 
     def _price(self, cell: Cell) -> float:
         if self.unit == "cells":
             return 1.0
-        full = cell_units(FULL, self.spec.total_layers, self.spec.recipe.prefix)
-        return cell_units(cell.frozen_layers, self.spec.total_layers, self.spec.recipe.prefix) / full
+        layers, recipe = self.spec.total_layers, self.spec.recipe
+        units = cell_units(cell.frozen_layers, layers, recipe.prefix)
+        if recipe.prefix == "cached" and (cell.frozen_layers, cell.train_size) not in self._cached:
+            units += prefix_units(cell.frozen_layers, recipe.epochs)
+        return units / cell_units(FULL, layers, recipe.prefix)
 
     def afford(self, cells: list[Cell]) -> list[Cell]:
         """The cells that fit, in their order, charged at once."""
         bought = []
         for cell in cells:
             if self.spent + self._price(cell) <= self.limit + 1e-9:
-                self.spent += self._price(cell)
+                self._charge(cell)
                 bought.append(cell)
         return bought
 
 
+@lru_cache(maxsize=64)
 def _budget(spec: StudySpec) -> tuple[float, str, bool]:
     if spec.budget is not None:
         return float(spec.budget), spec.budget_unit, True
     seeds = min(len(spec.seeds), BUDGET_SEEDS)
-    units = [cell_units(depth, spec.total_layers, spec.recipe.prefix) for depth in spec.frozen_layers]
-    paper = len(spec.learning_rates) * max(units) + sum(units) - max(units)
-    return BUDGET_SHARE * seeds * len(spec.train_sizes) * paper / max(units), "units", False
+    layers, prefix, epochs = spec.total_layers, spec.recipe.prefix, spec.recipe.epochs
+    deeper = [depth for depth in spec.frozen_layers if depth != FULL]
+    cells = grid_cells(spec, [FULL], spec.learning_rates) + grid_cells(spec, deeper, spec.learning_rates[:1])
+    paper = study_units([cell for cell in cells if cell.seed in spec.seeds[:seeds]], layers, prefix, epochs)
+    return BUDGET_SHARE * paper / cell_units(FULL, layers, prefix), "units", False
