@@ -81,7 +81,7 @@ class FineTuning:
             mixed_precision=recipe.mixed_precision,
             kwargs_handlers=[
                 # Some models own parameters that no forward uses (XLNet's mask embedding).
-                DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False),
+                DistributedDataParallelKwargs(find_unused_parameters=True),
                 # One rank may build prefix states while the others wait.
                 InitProcessGroupKwargs(timeout=timedelta(hours=6)),
             ],
