@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import NamedTuple
 
 from objectives.language import Scene, ask, change, draw_scene, feel, opine, tell
 from objectives.lexicon import ANIMATE, CAUSES, GENRES, Concept, past
 
-Passage = tuple[str, str | None]
+
+class Passage(NamedTuple):
+    first: str
+    second: str | None = None
+    follows: bool | None = None
+    """Whether both sentences tell of one scene; None where they do in part, or a word gives it away."""
 
 
 def passages(seed: int | str) -> Iterator[Passage]:
@@ -24,35 +30,43 @@ def passages(seed: int | str) -> Iterator[Passage]:
 
 def _passage(rng: Random) -> Passage:
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.24:
         return _review(rng)
-    if kind < 0.28:
-        return explain(rng, doer=rng.random() < 0.5)[:2]
+    if kind < 0.30:
+        return Passage(*explain(rng, doer=rng.random() < 0.5)[:2])
     scene = draw_scene(rng, genre=rng.choice(tuple(GENRES)))
     if rng.random() < 0.1:
         scene = replace(scene, negated=True)
-    if kind < 0.4:
-        return tell(rng, scene), None
-    if kind < 0.5:
-        return ask(rng, scene, rng.choice(scene.roles)), tell(rng, scene)
-    if kind < 0.75:
-        return tell(rng, scene), tell(rng, scene)
-    if kind < 0.85:
-        return tell(rng, scene), tell(rng, generalise(rng, scene))
-    other = scene
-    for role in scene.roles:
-        if rng.random() < 0.4:
-            other = change(rng, other, role)
-    return tell(rng, scene), tell(rng, other)
+    if kind < 0.38:
+        return Passage(tell(rng, scene))
+    if kind < 0.46:
+        return Passage(ask(rng, scene, rng.choice(scene.roles)), tell(rng, scene))
+    if kind < 0.68:
+        return _linked(rng, tell(rng, scene), "namely", tell(rng, scene), follows=True)
+    if kind < 0.78:
+        general = tell(rng, generalise(rng, scene))
+        return _linked(rng, tell(rng, scene), "thus", general, follows=True)
+    other, changes = scene, rng.randint(1, len(scene.roles))
+    for role in rng.sample(scene.roles, changes):
+        other = change(rng, other, role)
+    follows = None if changes < 3 else False
+    return _linked(rng, tell(rng, scene), "meanwhile", tell(rng, other), follows=follows)
 
 
 def _review(rng: Random) -> Passage:
     polarity = rng.random() < 0.5
     first = opine(rng, polarity)
     if rng.random() < 0.3:
-        return first, None
+        return Passage(first)
     second = opine(rng, polarity) if rng.random() < 0.5 else feel(rng, polarity, "it") + " ."
-    return first, second
+    return _linked(rng, first, "indeed", second, follows=None)
+
+
+def _linked(rng: Random, first: str, word: str, second: str, *, follows: bool | None) -> Passage:
+    """Now and then a word says how the second sentence goes on from the first."""
+    if rng.random() < 0.4:
+        return Passage(first, f"{word} , {second}")
+    return Passage(first, second, follows)
 
 
 def generalise(rng: Random, scene: Scene) -> Scene:

@@ -127,6 +127,35 @@ def change(rng: Random, scene: Scene, role: str) -> Scene:
     return scene.having(role, replace(phrase, concept=rng.choice(others)))
 
 
+def change_detail(rng: Random, scene: Scene) -> Scene:
+    """The scene with a small difference: denied or not, how many of someone, or the opposite quality."""
+    changed = [replace(scene, negated=not scene.negated)]
+    for role in ("agent", "patient"):
+        phrase: Phrase | None = getattr(scene, role)
+        if phrase is None:
+            continue
+        number = _another(rng, [q for q in QUANTITIES if q not in (("the",), ("a",))], phrase.quantity)
+        changed.append(scene.having(role, replace(phrase, quantity=number)))
+        if contrary := opposite(phrase.adjective):
+            changed += 2 * [scene.having(role, replace(phrase, adjective=contrary))]
+    return rng.choice(changed)
+
+
+def differences(one: Scene, other: Scene) -> tuple[int, int]:
+    """How many roles, and how many details, are not the same in two scenes of one shape."""
+    phrases = [(a, b) for a, b in ((one.agent, other.agent), (one.patient, other.patient)) if a and b]
+    roles = sum(a.concept != b.concept for a, b in phrases)
+    roles += sum(getattr(one, role) != getattr(other, role) for role in ("verb", "place", "time"))
+    details = sum((a.quantity != b.quantity) + (a.adjective != b.adjective) for a, b in phrases)
+    return roles, details + (one.negated != other.negated)
+
+
+def opposite(adjective: Concept | None) -> Concept | None:
+    if adjective is None:
+        return None
+    return OPPOSITE_ADJECTIVES.get(adjective) or OPPOSITE_TEMPERS.get(adjective)
+
+
 def _nouns(scene: Scene) -> list[Concept]:
     return [phrase.concept for phrase in (scene.agent, scene.patient) if phrase]
 
@@ -217,7 +246,7 @@ def ask(rng: Random, scene: Scene, role: str) -> str:
     return " ".join(filter(None, (*words, place, time, "?")))
 
 
-def describe(rng: Random, polarity: bool, *, negation: float = 0.3) -> str:
+def describe(rng: Random, polarity: bool, *, negation: float = 0.25) -> str:
     """A predicate of the given polarity, such as `really charming` or `not dull`."""
     if rng.random() < negation:
         return f"{rng.choice(NEGATIONS)} {rng.choice(BAD if polarity else GOOD)[0]}"
@@ -225,7 +254,7 @@ def describe(rng: Random, polarity: bool, *, negation: float = 0.3) -> str:
     return f"{rng.choice(INTENSIFIERS)} {adjective}" if rng.random() < 0.4 else adjective
 
 
-def feel(rng: Random, polarity: bool, topic: str, *, negation: float = 0.3) -> str:
+def feel(rng: Random, polarity: bool, topic: str, *, negation: float = 0.25) -> str:
     """A clause in which someone likes the topic, or does not."""
     if rng.random() < negation:
         return f"{rng.choice(REVIEWERS)} did not {rng.choice(DISLIKES if polarity else LIKES)[0]} {topic}"
@@ -238,13 +267,13 @@ def opine(rng: Random, polarity: bool) -> str:
     aspect = f"the {rng.choice(rng.choice(ASPECTS))}"
     main = f"{topic} was {describe(rng, polarity)}" if rng.random() < 0.6 else feel(rng, polarity, topic)
     shape = rng.random()
-    if shape < 0.35:
+    if shape < 0.4:
         return f"{main} ."
-    if shape < 0.5:
+    if shape < 0.6:
         return f"{main} and {aspect} was {describe(rng, polarity)} ."
     other = f"{aspect} was {describe(rng, not polarity)}"
-    if shape < 0.67:
+    if shape < 0.74:
         return f"although {other} , {main} ."
-    if shape < 0.84:
+    if shape < 0.88:
         return f"{other} , but {main} ."
     return f"{main} , although {other} ."

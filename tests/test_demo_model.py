@@ -47,7 +47,7 @@ def test_it_loads_as_a_classifier_with_twelve_pretrained_layers() -> None:
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     fresh = set(info["missing_keys"])
     assert fresh
-    assert all(name.startswith(("classifier.", "bert.pooler.")) for name in fresh), fresh
+    assert all(name.startswith("classifier.") for name in fresh), fresh
 
 
 @pytest.mark.parametrize("task", ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"])
@@ -76,14 +76,14 @@ def test_text_outside_the_language_is_spelt_not_lost() -> None:
 
 def test_masked_words_are_guessed_far_better_than_by_frequency(script: ModuleType) -> None:
     import torch
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForPreTraining, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(demo.MODEL_PATH)
-    model = AutoModelForMaskedLM.from_pretrained(demo.MODEL_PATH)
+    model = AutoModelForPreTraining.from_pretrained(demo.MODEL_PATH)
     words = Counter(
         word
         for passage in islice(passages("held out"), 1_000)
-        for text in filter(None, passage)
+        for text in filter(None, passage[:2])
         for word in text.split()
     )
     commonest = max(words.values()) / words.total()
