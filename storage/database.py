@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -190,24 +192,30 @@ def _open(address: Address, *, create: bool) -> Engine:
     except BaseException as error:
         engine.dispose()
         if fresh_file is not None:
-            for leftover in (
-                fresh_file,
-                *(fresh_file.with_name(fresh_file.name + end) for end in SIDE_FILES),
-            ):
-                with suppress(OSError):
-                    leftover.unlink()
+            with suppress(OSError, sqlite3.Error):
+                _remove_unfinished(engine, address, fresh_file)
         raise _explained(error, address) from error
 
 
-SIDE_FILES = ("-wal", "-shm", "-journal", ".lock")
+SIDE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
+
+
+def _remove_unfinished(engine: Engine, address: Address, path: Path) -> None:
+    """What a failed opening began, unless another process has made a database of it meanwhile."""
+    with database_lock(engine, address, "schema"):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone()
+        if not made:
+            for end in SIDE_FILES:
+                path.with_name(path.name + end).unlink(missing_ok=True)
 
 
 def _make_or_check(engine: Engine, address: Address, *, create: bool) -> None:
     with engine.connect() as connection:
-        if schema.exists(connection):
-            schema.check_version(connection, address)
+        if schema.is_ready(connection, address):
             return
-    if not create:
+        begun = schema.exists(connection)
+    if not create and not begun:
         raise StorageError(f"{address.display} holds no studies yet: launch one first, or check --storage")
     with database_lock(engine, address, "schema"):
         schema.optuna_storage(address, create=True).engine.dispose()

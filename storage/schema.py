@@ -35,18 +35,27 @@ def exists(connection: Connection) -> bool:
     return {"version_info", "alembic_version", "studies", "trials"} <= names
 
 
-def check_version(connection: Connection, address: Address) -> None:
-    """As Optuna does it, but on one connection: hundreds of workers may open the database at once."""
+def is_ready(connection: Connection, address: Address) -> bool:
+    """Whether Optuna's tables are there and whole; refuses those of another version.
+
+    As Optuna checks it, but on one connection: hundreds of workers may open the database at once. The tables
+    are made in several transactions, the versions last: until then they are somebody's work in progress.
+    """
+    if not exists(connection):
+        return False
     versions = models.VersionInfoModel.__table__
     found = (
         connection.scalar(sqlalchemy.select(versions.c.schema_version)),
         connection.scalar(text("SELECT version_num FROM alembic_version")),
     )
+    if None in found:
+        return False
     if found != (models.SCHEMA_VERSION, REVISION):
         raise StorageError(
             f"{address.display} has tables of another Optuna version: schema {found[0]}, revision {found[1]}"
             f", not {models.SCHEMA_VERSION}, {REVISION}"
         )
+    return True
 
 
 def optuna_storage(address: Address, *, create: bool) -> RDBStorage:
