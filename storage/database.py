@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+import filelock
 import optuna
 import sqlalchemy.exc
 from optuna.storages import RDBStorage
@@ -193,16 +194,18 @@ def _open(address: Address, *, create: bool) -> Engine:
         engine.dispose()
         if fresh_file is not None:
             with suppress(OSError, sqlite3.Error):
-                _remove_unfinished(engine, address, fresh_file)
+                _remove_unfinished(fresh_file)
         raise _explained(error, address) from error
 
 
 SIDE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
 
 
-def _remove_unfinished(engine: Engine, address: Address, path: Path) -> None:
-    """What a failed opening began, unless another process has made a database of it meanwhile."""
-    with database_lock(engine, address, "schema"):
+def _remove_unfinished(path: Path) -> None:
+    """What a failed opening began, unless another process is making a database of it, or has made one."""
+    if not path.exists():
+        return
+    with filelock.FileLock(f"{path}.lock", timeout=0):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'studies'").fetchone()
         if not made:
