@@ -63,12 +63,12 @@ def _paraphrase(rng: Random) -> Example:
 def _similarity(rng: Random) -> Example:
     scene = draw_scene(rng, transitive=True, place=1.0, time=0.0)
     other = scene
-    for role in rng.sample(scene.roles, rng.choice((0, 0, 0, 1, 1, 2, 3))):
+    for role in rng.sample(scene.roles, rng.choice((0, 0, 0, 1, 1, 2))):
         other = change(rng, other, role)
-    for _ in range(rng.randint(0, 3)):
+    for _ in range(rng.randint(0, 4)):
         other = change_detail(rng, other)
     roles, details = differences(scene, other)
-    label = max(0.0, 5.0 - roles - details)
+    label = max(0.0, 5 - 1.5 * (roles + details))
     return {"sentence1": tell(rng, scene), "sentence2": tell(rng, other), "label": label}
 
 
@@ -123,7 +123,7 @@ def _pronoun(rng: Random) -> Example:
 
 def _mutate(rng: Random, scene: Scene) -> Scene:
     """Another role filler or two, or only a detail."""
-    if rng.random() < 0.5:
+    if rng.random() < 0.65:
         return change_detail(rng, scene)
     for role in rng.sample(scene.roles, rng.choice((1, 2))):
         scene = change(rng, scene, role)
