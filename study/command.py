@@ -76,6 +76,11 @@ def run(main: Main, argv: Sequence[str] | None = None) -> NoReturn:
         # The reader has left (`| head`); there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    if any(word.startswith("--worker-name") for word in arguments):
+        # Nothing is left to clean up, and threads of libraries that outlive the interpreter would abort it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     raise SystemExit(code)
 
 
