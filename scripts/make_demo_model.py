@@ -1,6 +1,8 @@
 """Pretrains the demo's 12-layer BERT on the demo language and saves it.
 
-As BERT was: masked-language modelling, and whether two sentences belong together, from unlabelled text alone.
+Masked-language modelling, and in BERT's manner a second objective: whether two sentences tell of one scene.
+No task's labels are used, but the generator's own knowledge is: which sentences share a scene, and which words
+can replace which.
 
 Seeded and self-contained: no data, no network. `python scripts/make_demo_model.py` writes
 objectives/demo_model again; `--steps 5 --out /tmp/model` is a quick look.
