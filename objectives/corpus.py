@@ -1,7 +1,7 @@
 """Text in the demo language, for pretraining: passages of one or two sentences.
 
-It draws from the same grammar as the demo's tasks and has none of their labels; a passage knows only whether its
-sentences tell of one scene, as a text knows which sentences follow each other.
+It draws from the same grammar as the demo's tasks and has none of their labels; a passage knows only whether
+its sentences tell of one scene, as a text knows which sentences follow each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pretrains the demo's 12-layer BERT on the demo language and saves it.
 
 Masked-language modelling, and in BERT's manner a second objective: whether two sentences tell of one scene.
-No task's labels are used, but the generator's own knowledge is: which sentences share a scene, and which words
+No task's labels are used, but the generator's own knowledge is: which sentences share a scene, which words
 can replace which.
 
 Seeded and self-contained: no data, no network. `python scripts/make_demo_model.py` writes
