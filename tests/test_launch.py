@@ -13,7 +13,17 @@ import optuna
 import pytest
 import tiny
 
-from objectives.contract import ElsaError, SpecMismatch, StorageError, UsageError
+from objectives.contract import (
+    Cell,
+    ElsaError,
+    Report,
+    SpecMismatch,
+    StorageError,
+    TrialFailed,
+    TrialRecord,
+    UsageError,
+)
+from objectives.finetune import FineTuning
 from study import command, launch
 
 ROOT = Path(__file__).parent.parent
@@ -174,13 +184,22 @@ def test_join_only_needs_a_study_to_join(place: Path) -> None:
 
 
 def test_a_failing_trial_is_recorded_and_the_study_goes_on(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    diverging = [word if word != "1e-3" else "1e-3,9e-1" for word in BASE]
-    code = launch.main([*diverging, "--max-grad-norm", "1e30", "--optimizer", "adam", "--epochs", "2"])
-    states = [trial.state.name for trial in study_of(place).trials]
-    assert states.count("COMPLETE") >= 6
-    assert code == (1 if "FAIL" in states else 0)
+    real = FineTuning._run
+
+    def diverge_at_two(self: FineTuning, cell: Cell, report: Report) -> TrialRecord:
+        if cell.frozen_layers == 2:
+            raise TrialFailed("diverged: the training loss is nan by step 3", retry=False)
+        return real(self, cell, report)
+
+    monkeypatch.setattr(FineTuning, "_run", diverge_at_two)
+    assert launch.main(BASE) == 1
+    states = [(trial.params["frozen_layers"], trial.state.name) for trial in study_of(place).trials]
+    assert sorted(states) == sorted([(d, "FAIL" if d == 2 else "COMPLETE") for d in (0, 2, 4)] * 2)
+    shown = capfd.readouterr()
+    assert "2 cells ended without a result" in shown.err
+    assert "diverged: the training loss is nan" in shown.out
 
 
 def test_the_hub_being_away_is_exit_code_three(place: Path) -> None:
