@@ -8,44 +8,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 _LEVELS = 1 << 16
+_stock = functional.dropout
+
+
+class _Bits:
+    """A stream of random bits, the same wherever PyTorch was seeded the same before the first draw."""
+
+    @cached_property
+    def _generator(self) -> np.random.Generator:
+        return np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+
+    def draw(self, shape: torch.Size) -> torch.Tensor:
+        count = shape.numel()
+        words = self._generator.integers(-(2**63), 2**63 - 1, (count + 3) // 4, np.int64, endpoint=True)
+        return torch.from_numpy(words).view(torch.int16)[:count].view(shape)
 
 
 class _Dropout(torch.autograd.Function):
-    """Keeps the mask as one byte per element, where PyTorch keeps four."""
+    """Keeps the two bytes of random bits per element, where PyTorch keeps a float of the mask."""
 
     @staticmethod
-    def forward(context: Any, values: torch.Tensor, rate: float) -> torch.Tensor:
-        count = values.numel()
-        draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        bits = draws.view(torch.int16)[:count].view(values.shape)
-        keep = bits >= round(rate * _LEVELS) - _LEVELS // 2
-        context.save_for_backward(keep)
-        context.scale = 1 / (1 - rate)
-        return (values * keep).mul_(context.scale)
+    def forward(context: Any, values: torch.Tensor, rate: float, bits: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(bits)
+        context.rate = rate
+        return _factors(bits, rate, values.dtype).mul_(values)
 
     @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        (keep,) = context.saved_tensors
-        return (gradients[0] * keep).mul_(context.scale), None
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        (bits,) = context.saved_tensors
+        return _factors(bits, context.rate, gradients[0].dtype).mul_(gradients[0]), None, None
 
 
-def dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    if not training or p == 0:
-        return input
-    if p >= 1 or inplace or input.device.type != "cpu":
-        return _stock(input, p, training, inplace)
-    return _Dropout.apply(input, p)
-
-
-_stock = functional.dropout
+def _factors(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
+    """Zero where the bits say drop, else what keeps the mean; floats at once, for a mask must be cast."""
+    factors = torch.empty(bits.shape, dtype=dtype)
+    torch.ge(bits, round(rate * _LEVELS) - _LEVELS // 2, out=factors)
+    return factors.mul_(1 / (1 - rate))
 
 
 @contextmanager
@@ -54,6 +60,17 @@ def fast_dropout(device: torch.device) -> Iterator[None]:
     if device.type != "cpu":
         yield
         return
+    bits = _Bits()
+
+    def dropout(
+        input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> torch.Tensor:
+        if not training or p == 0:
+            return input
+        if p >= 1 or inplace or input.device.type != "cpu":
+            return _stock(input, p, training, inplace)
+        return _Dropout.apply(input, p, bits.draw(input.shape))
+
     functional.dropout = dropout
     try:
         yield

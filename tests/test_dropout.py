@@ -44,11 +44,17 @@ def test_the_gradient_passes_where_the_value_did() -> None:
 
 def test_a_seed_fixes_it_and_evaluation_drops_nothing() -> None:
     layer = nn.Dropout(0.5)
+
+    def two_draws(seed: int) -> torch.Tensor:
+        with fast_dropout(CPU):
+            torch.manual_seed(seed)
+            return torch.stack([layer(torch.ones(100)), layer(torch.ones(100))])
+
+    first = two_draws(3)
+    assert torch.equal(two_draws(3), first)
+    assert not torch.equal(two_draws(4), first)
+    assert not torch.equal(first[0], first[1])
     with fast_dropout(CPU):
-        torch.manual_seed(3)
-        first = layer(torch.ones(100))
-        torch.manual_seed(3)
-        assert torch.equal(layer(torch.ones(100)), first)
         assert torch.equal(layer.eval()(torch.ones(100)), torch.ones(100))
 
 
