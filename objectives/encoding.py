@@ -6,7 +6,7 @@ Tokenisation is done once per model, data and length, and kept as Arrow files in
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,8 +155,3 @@ def evaluation_batches(lengths: NDArray[np.int64], tokens: int) -> Iterator[NDAr
         size = max(1, tokens // int(lengths[order[at]]))
         yield order[at : at + size]
         at += size
-
-
-def share(batches: Sequence[NDArray[np.int64]], rank: int, world: int) -> list[NDArray[np.int64]]:
-    """This process's batches of an evaluation."""
-    return list(batches[rank::world])

@@ -23,29 +23,21 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from objectives import machine, metrics
+from objectives.batches import Batch, Loader, Split
 from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
 from objectives.data import TaskData, draw_subset, split_selection
 from objectives.dropout import fast_dropout
-from objectives.encoding import Encoded, encode, evaluation_batches, training_batches
+from objectives.encoding import Encoded, encode, training_batches
 from objectives.layers import find_layers
 from objectives.models import Pretrained
-from objectives.prefix import Builder, PrefixCache, States, weight_digests
+from objectives.prefix import Builder, PrefixCache, weight_digests
+from objectives.readout import Readout
 from objectives.replay import Replay
 
 SELECTION = "selection"
-EVALUATION_TOKENS = 8192
 _CHECK_STEPS = 100
 """Steps between looks at the loss for divergence: each look waits for the device."""
 _DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-@dataclass
-class _Split:
-    """Examples with, where the prefix is cached, their states at the trial's depth."""
-
-    encoded: Encoded
-    builder: Builder
-    states: States | None = None
 
 
 @dataclass
@@ -87,6 +79,7 @@ class FineTuning:
             ],
         )
         self.device = self.accelerator.device
+        self._loader = Loader(self.device, self.accelerator.process_index, self.accelerator.num_processes)
         if recipe.mixed_precision == "fp16" and self.device.type == "cpu":
             raise UsageError("--mixed-precision fp16 needs a GPU: use bf16 or no on a CPU")
         machine.prepare(self.device)
@@ -94,12 +87,13 @@ class FineTuning:
         self.model = self.pretrained.model
         self.stack = find_layers(self.model)
         self._replay = Replay(self.model, self.stack)
+        self._readout = Readout(self.model, self.stack)
         self._compute_depth = 0
         """The depth whose states do not fit into the cache and are computed for each batch."""
         self._splits = self._encode(model_fingerprint, largest_train_size, cache.folder)
         machine.settle()
 
-    def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, _Split]:
+    def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, Split]:
         """Training pool, validation splits and selection split, tokenised once."""
         left = self.model.config.model_type == "xlnet"
         key = f"{model_fingerprint}\0{self.data.fingerprint}\0{left}"
@@ -129,7 +123,7 @@ class FineTuning:
         weights = weight_digests(self.stack)
         dtype = _DTYPES[self.recipe.mixed_precision]
         return {
-            name: _Split(
+            name: Split(
                 encoded,
                 Builder(self.model, self._replay, encoded, weights, dtype, self.accelerator.autocast),
             )
@@ -157,6 +151,7 @@ class FineTuning:
         skipping = self._replay.skipping(cell.frozen_layers) if skips else nullcontext()
         with (
             fast_dropout(self.device),
+            self._readout.reading(),
             skipping,
             self._prepared(cell) as (model, optimizer, parameters),
         ):
@@ -191,12 +186,17 @@ class FineTuning:
         self._load_prefix(0)
         train = self._splits["train"]
         rows = self._rows(cell.train_size)
-        with fast_dropout(self.device), self._prepared(cell) as (model, optimizer, _):
+        with (
+            fast_dropout(self.device),
+            self._readout.reading(),
+            self._prepared(cell) as (model, optimizer, _),
+        ):
             model.train()
-            for step, batch in enumerate(self._epochs(cell.seed, rows, train.encoded, steps + 1)):
+            batches = self._epochs(cell.seed, rows, train.encoded, steps + 1)
+            for step, batch in enumerate(self._loader.training(train, batches)):
                 if step == 1:
                     started = time.perf_counter()
-                self.accelerator.backward(self._loss(model, train, batch))
+                self.accelerator.backward(self._loss(model, batch))
                 optimizer.step()
                 optimizer.zero_grad()
             self._mean_loss(torch.zeros((), device=self.device), 1, 0)
@@ -283,8 +283,9 @@ class FineTuning:
         since = 0
         model.train()
         clock = time.perf_counter()
-        for step, batch_rows in enumerate(self._epochs(cell.seed, rows, train.encoded, total_steps), 1):
-            loss = self._loss(model, train, batch_rows)
+        batches = self._epochs(cell.seed, rows, train.encoded, total_steps)
+        for step, batch in enumerate(self._loader.training(train, batches), 1):
+            loss = self._loss(model, batch)
             peak.look()
             # DDP averages over processes; the batch's mean is wanted.
             self.accelerator.backward(loss * self.accelerator.num_processes)
@@ -295,7 +296,7 @@ class FineTuning:
             optimizer.zero_grad()
             loss_sum += loss.detach()
             since += 1
-            progress.examples += len(batch_rows)
+            progress.examples += batch.examples
             if step % _CHECK_STEPS == 0 or step in marks:
                 mean = self._mean_loss(loss_sum, since, step)
             if step in marks:
@@ -344,40 +345,25 @@ class FineTuning:
             total_steps
         }
 
-    def _inputs(self, split: _Split, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
-        """Padded inputs on the device; the replay gets the states where there are any."""
-        on_gpu = self.device.type == "cuda"
-        padded = split.encoded.pad_rows(rows, multiple=8 if on_gpu else 1)
-        inputs = {name: self._to_device(torch.from_numpy(block)) for name, block in padded.items()}
-        if split.states is not None:
-            width = padded["attention_mask"].shape[1]
-            states = split.states.pad_rows(rows, width, pin=on_gpu)
-            self._replay.load(states.to(self.device, non_blocking=True))
-        elif self._compute_depth:
-            with self.accelerator.autocast():
-                states = self._replay.compute(self.model, inputs, self._compute_depth)
-            self._replay.load(states.to(_DTYPES[self.recipe.mixed_precision]))
-        return inputs
-
-    def _to_device(self, block: torch.Tensor) -> torch.Tensor:
-        if self.device.type == "cuda":
-            return block.pin_memory().to(self.device, non_blocking=True)
-        return block
-
-    def _loss(self, model: Any, split: _Split, batch_rows: NDArray[np.int64]) -> torch.Tensor:
-        """This process's part of the batch's mean loss."""
-        mine = batch_rows[self.accelerator.process_index :: self.accelerator.num_processes]
-        weight = 1.0 if len(mine) else 0.0
-        mine = mine if len(mine) else batch_rows[:1]  # every process must take part in the step
-        inputs = self._inputs(split, mine)
+    def _logits(self, model: Any, batch: Batch) -> torch.Tensor:
+        """In full precision; the replay gets the states of the frozen layers, cached or computed now."""
         with self.accelerator.autocast():
-            logits = model(**inputs).logits.float()
-        labels = self._to_device(torch.as_tensor(split.encoded.labels[mine]))
+            states = batch.states
+            if states is None and self._compute_depth:
+                states = self._replay.compute(self.model, batch.inputs, self._compute_depth)
+                states = states.to(_DTYPES[self.recipe.mixed_precision])
+            if states is not None:
+                self._replay.load(states)
+            return model(**batch.inputs).logits.float()
+
+    def _loss(self, model: Any, batch: Batch) -> torch.Tensor:
+        """This process's part of the batch's mean loss."""
+        logits = self._logits(model, batch)
         if self.task.regression:
-            losses = functional.mse_loss(logits.squeeze(-1), labels.float(), reduction="sum")
+            losses = functional.mse_loss(logits.squeeze(-1), batch.labels.float(), reduction="sum")
         else:
-            losses = functional.cross_entropy(logits, labels, reduction="sum")
-        return losses * (weight / len(batch_rows))
+            losses = functional.cross_entropy(logits, batch.labels, reduction="sum")
+        return losses * batch.weight
 
     def _mean_loss(self, loss_sum: torch.Tensor, steps: int, step: int) -> float:
         mean = float(self.accelerator.reduce(loss_sum.clone(), reduction="sum")) / steps
@@ -404,17 +390,13 @@ class FineTuning:
             scores |= {f"{SELECTION}_{name}": value for name, value in held.items()}
         return scores
 
-    def _predict(self, model: Any, split: _Split) -> NDArray[np.float32]:
+    def _predict(self, model: Any, split: Split) -> NDArray[np.float32]:
         accelerator = self.accelerator
-        batches = list(evaluation_batches(split.encoded.lengths, EVALUATION_TOKENS))
-        mine = batches[accelerator.process_index :: accelerator.num_processes]
-        outputs = []
         # The unwrapped model: evaluation needs no gradient exchange, and ranks may differ in batches.
         bare = accelerator.unwrap_model(model)
-        with torch.inference_mode(), accelerator.autocast():
-            outputs = [bare(**self._inputs(split, rows)).logits.float() for rows in mine]
-        blocks = [output.cpu().numpy() for output in outputs]
-        pairs = list(zip(mine, blocks, strict=True))
+        with torch.inference_mode():
+            outputs = [(batch.rows, self._logits(bare, batch)) for batch in self._loader.evaluation(split)]
+        pairs = [(rows, output.cpu().numpy()) for rows, output in outputs]
         if accelerator.num_processes > 1:
             pairs = gather_object(pairs)
         logits = np.empty((len(split.encoded), pairs[0][1].shape[1]), dtype=np.float32)

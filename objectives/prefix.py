@@ -42,24 +42,24 @@ class States:
     """The stored states of one set of examples after `depth` layers."""
 
     def __init__(self, path: Path, tokens: int, hidden: int, dtype: torch.dtype, encoded: Encoded):
-        import torch
-
-        raw = np.memmap(path, dtype=np.uint8, mode="c")
-        self._flat = torch.from_numpy(raw).view(dtype).view(tokens, hidden)
+        # Integers of the same size: NumPy only moves the states, and knows no bfloat16.
+        self._integer = np.dtype(f"i{dtype.itemsize}")
+        raw = np.memmap(path, dtype=np.uint8, mode="r")
+        self._flat = raw[: tokens * hidden * dtype.itemsize].view(self._integer).reshape(tokens, hidden)
+        self._dtype = dtype
         self._offsets = encoded.offsets
         self._left = encoded.left
 
-    def pad_rows(self, rows: NDArray[np.int64], width: int, pin: bool = False) -> torch.Tensor:
+    def pad_rows(self, rows: NDArray[np.int64], width: int) -> torch.Tensor:
         """(batch, width, hidden) with zeros where there is padding."""
         import torch
 
-        hidden = self._flat.shape[1]
-        block = torch.zeros((len(rows), width, hidden), dtype=self._flat.dtype, pin_memory=pin)
+        block = np.zeros((len(rows), width, self._flat.shape[1]), dtype=self._integer)
         for place, row in enumerate(rows):
             first, last = int(self._offsets[row]), int(self._offsets[row + 1])
             at = width - (last - first) if self._left else 0
             block[place, at : at + last - first] = self._flat[first:last]
-        return block
+        return torch.from_numpy(block).view(self._dtype)
 
 
 def weight_digests(stack: LayerStack) -> list[str]:

@@ -106,8 +106,8 @@ def test_frozen_layers_cost_no_backward_pass_and_no_optimiser_state(make: Make) 
         ran = []
         for layer in objective.stack.layers:
             layer.register_full_backward_hook(lambda module, *_: ran.append(module))
-        rows = np.arange(4)
-        objective.accelerator.backward(objective._loss(model, objective._splits["train"], rows))
+        (batch,) = objective._loader.training(objective._splits["train"], [np.arange(4)])
+        objective.accelerator.backward(objective._loss(model, batch))
         optimizer.step()
     assert ran == [objective.stack.layers[3]]
     frozen = [p for p in objective.model.parameters() if not p.requires_grad]

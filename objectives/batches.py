@@ -1,0 +1,108 @@
+"""Batches on their way to the device: padded on the host one step ahead, by a thread of their own.
+
+While a step computes, the next one's tokens and states are read (states may come from a disk), so that
+training waits for neither. Each process loads its own part of every batch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from objectives.encoding import Encoded, evaluation_batches
+from objectives.prefix import Builder, States
+
+EVALUATION_TOKENS = 8192
+"""Padded tokens per forward pass of an evaluation."""
+_AHEAD = 2
+Rows = NDArray[np.int64]
+
+
+@dataclass
+class Split:
+    """Examples with, where the prefix is cached, their states at the trial's depth."""
+
+    encoded: Encoded
+    builder: Builder
+    states: States | None = None
+
+
+@dataclass
+class Batch:
+    rows: Rows
+    inputs: dict[str, torch.Tensor]
+    labels: torch.Tensor
+    states: torch.Tensor | None
+    """After the frozen layers, where they are cached."""
+    weight: float = 1.0
+    """What a sum over this process's examples is multiplied by to be its part of the whole batch's mean."""
+    examples: int = 0
+    """Of the whole batch, in all processes."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    device: torch.device
+    process: int = 0
+    processes: int = 1
+
+    def training(self, split: Split, batches: Iterable[Rows]) -> Iterator[Batch]:
+        """This process's part of each batch."""
+
+        def parts() -> Iterator[tuple[Rows, float, int]]:
+            for rows in batches:
+                mine = rows[self.process :: self.processes]
+                if len(mine):
+                    yield mine, 1 / len(rows), len(rows)
+                else:  # every process must take part in the step
+                    yield rows[:1], 0.0, len(rows)
+
+        return self._load(split, parts())
+
+    def evaluation(self, split: Split) -> Iterator[Batch]:
+        """This process's batches of all examples, the longest first."""
+        batches = list(evaluation_batches(split.encoded.lengths, EVALUATION_TOKENS))
+        mine = batches[self.process :: self.processes]
+        return self._load(split, ((rows, 1.0, len(rows)) for rows in mine))
+
+    def _load(self, split: Split, parts: Iterable[tuple[Rows, float, int]]) -> Iterator[Batch]:
+        waiting: deque[Future[Batch]] = deque()
+        with ThreadPoolExecutor(1, "batches") as thread:
+            for part in parts:
+                waiting.append(thread.submit(self._on_host, split, *part))
+                if len(waiting) > _AHEAD:
+                    yield self._on_device(waiting.popleft().result())
+            while waiting:
+                yield self._on_device(waiting.popleft().result())
+
+    def _on_host(self, split: Split, rows: Rows, weight: float, examples: int) -> Batch:
+        """NumPy alone, for PyTorch would start a second set of compute threads in this one."""
+        padded = split.encoded.pad_rows(rows, multiple=8 if self._on_gpu else 1)
+        states = None
+        if split.states is not None:
+            states = self._pin(split.states.pad_rows(rows, padded["attention_mask"].shape[1]))
+        inputs = {name: self._pin(torch.from_numpy(block)) for name, block in padded.items()}
+        labels = self._pin(torch.from_numpy(split.encoded.labels[rows]))
+        return Batch(rows, inputs, labels, states, weight, examples)
+
+    def _on_device(self, batch: Batch) -> Batch:
+        def move(block: torch.Tensor) -> torch.Tensor:
+            return block.to(self.device, non_blocking=True)
+
+        batch.inputs = {name: move(block) for name, block in batch.inputs.items()}
+        batch.labels = move(batch.labels)
+        batch.states = None if batch.states is None else move(batch.states)
+        return batch
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def _pin(self, block: torch.Tensor) -> torch.Tensor:
+        return block.pin_memory() if self._on_gpu else block
