@@ -16,10 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from objectives.encoding import Encoded, evaluation_batches
+from objectives.machine import forward_tokens
 from objectives.prefix import Builder, States
 
-EVALUATION_TOKENS = 8192
-"""Padded tokens per forward pass of an evaluation."""
 _AHEAD = 2
 Rows = NDArray[np.int64]
 
@@ -67,7 +66,7 @@ class Loader:
 
     def evaluation(self, split: Split) -> Iterator[Batch]:
         """This process's batches of all examples, the longest first."""
-        batches = list(evaluation_batches(split.encoded.lengths, EVALUATION_TOKENS))
+        batches = list(evaluation_batches(split.encoded.lengths, forward_tokens(self.device)))
         mine = batches[self.process :: self.processes]
         return self._load(split, ((rows, 1.0, len(rows)) for rows in mine))
 

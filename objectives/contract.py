@@ -162,6 +162,8 @@ class Recipe:
     score: Literal["last", "best"] = "last"
     """Which evaluation is the trial's score."""
     mixed_precision: Literal["no", "bf16", "fp16"] = "no"
+    compile: bool = False
+    """Run the tuned layers through `torch.compile`, which rounds differently."""
     prefix: Literal["cached", "live"] = "cached"
     """Whether frozen layers run once, without dropout, or in every step, with it."""
     group_by_length: bool = True

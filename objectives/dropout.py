@@ -36,7 +36,8 @@ class _Dropout(torch.autograd.Function):
     """Keeps the two bytes of random bits per element, where PyTorch keeps a float of the mask."""
 
     @staticmethod
-    def forward(context: Any, values: torch.Tensor, rate: float, bits: torch.Tensor) -> torch.Tensor:
+    def forward(context: Any, values: torch.Tensor, rate: float, stream: _Bits) -> torch.Tensor:
+        bits = stream.draw(values.shape)
         context.save_for_backward(bits)
         context.rate = rate
         return _factors(bits, rate, values.dtype).mul_(values)
@@ -60,7 +61,7 @@ def fast_dropout(device: torch.device) -> Iterator[None]:
     if device.type != "cpu":
         yield
         return
-    bits = _Bits()
+    stream = _Bits()
 
     def dropout(
         input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -69,7 +70,7 @@ def fast_dropout(device: torch.device) -> Iterator[None]:
             return input
         if p >= 1 or inplace or input.device.type != "cpu":
             return _stock(input, p, training, inplace)
-        return _Dropout.apply(input, p, bits.draw(input.shape))
+        return _Dropout.apply(input, p, stream)
 
     functional.dropout = dropout
     try:

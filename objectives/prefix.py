@@ -21,6 +21,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from objectives.encoding import Encoded, evaluation_batches
+from objectives.machine import forward_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 _FORMAT = 1
 _CHUNK = 1 << 24
-BUILD_TOKENS = 8192
-"""Padded tokens per forward pass while building."""
 DEFAULT_SHARE = 0.25
 """Of the free disk, where no budget is given."""
 Warn = Callable[[str], None]
@@ -263,7 +262,7 @@ class Builder:
                 self.replay.skipping(start),
                 self.replay.capturing([depth], keep) as forward,
             ):
-                for rows in evaluation_batches(encoded.lengths, BUILD_TOKENS):
+                for rows in evaluation_batches(encoded.lengths, forward_tokens(self.model.device)):
                     inputs = {
                         name: torch.from_numpy(block).to(self.model.device)
                         for name, block in encoded.pad_rows(rows).items()

@@ -23,15 +23,16 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench_ways import WAYS  # noqa: E402
+from bench_ways import USUAL, WAYS  # noqa: E402
 
 from study.command import integers, rates  # noqa: E402
 
 EXAMPLES = """examples:
   python scripts/bench_training.py
   python scripts/bench_training.py --lengths cola --ways cached,trainer,authors
+  python scripts/bench_training.py --ways cached,compiled --frozen-layers 0,6
   python scripts/bench_training.py --model ./my-bert --data ./mrpc --task mrpc --json bench.json"""
-SHARED = ("cached",)
+SHARED = ("cached", "compiled")
 """Ways in which the rates of a depth share work; the cells of the others cost the same at every rate."""
 
 
@@ -82,6 +83,33 @@ def matmul_peak(threads: int, seconds: float = 2.0) -> float:
         left @ right
         best = max(best, 2 * size**3 / (time.perf_counter() - started))
     return best
+
+
+def product_rate(threads: int, width: int, tokens: int, seconds: float = 2.0) -> float:
+    """The usual rate of a layer's own products of such a batch, one after the other, in FLOP/s.
+
+    Forward and backward of six linear maps, twelve layers of them: what a step of nothing else would reach.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    shapes = [(width, width)] * 4 + [(width, 4 * width), (4 * width, width)]
+    work = [
+        (torch.randn(tokens, source), torch.randn(target, source), torch.randn(tokens, target))
+        for _ in range(12)
+        for source, target in shapes
+    ]
+    flops = sum(6 * tokens * weight.numel() for _, weight, _ in work)
+    rates_seen = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        started = time.perf_counter()
+        for states, weight, gradient in work:
+            torch.nn.functional.linear(states, weight)
+            gradient @ weight
+            gradient.t() @ states
+        rates_seen.append(flops / (time.perf_counter() - started))
+    return statistics.median(rates_seen)
 
 
 def make_model(folder: Path, layers: int, width: int) -> str:
@@ -157,8 +185,9 @@ def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[dic
         settings = {**settings, "cache": f"{settings['folder']}/cache-{repeat}"}
         ways = [Way(name, settings) for name in names]
         settings["tokens"] = max(way.tokens for way in ways)
-        for way in ways:  # the first steps of a process are not its usual ones
-            way.run({"frozen_layers": max(depths), "learning_rate": 1e-9, "seed": 99})
+        for way in ways:  # the first steps of a process are not its usual ones, least where it compiles
+            for depth in depths if way.name == "compiled" else [max(depths)]:
+                way.run({"frozen_layers": depth, "learning_rate": 1e-9, "seed": 99})
         clear(Path(settings["cache"]))
         for depth, (place, rate) in product(depths, enumerate(grid_rates)):
             for way in ways:
@@ -169,6 +198,9 @@ def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[dic
                 note = f"repeat {repeat + 1} {way.name:<8} frozen {depth:>2} rate {rate:g}"
                 print(f"{note}: {rows[-1]['seconds']:.2f} s", file=sys.stderr, flush=True)
         for way in ways:
+            if way.name == "cached" and 0 in depths:
+                cell = {"frozen_layers": 0, "learning_rate": grid_rates[0], "seed": 1}
+                arguments.parts = way.run({**cell, "profile": True})
             way.close()
     arguments.tokens = settings["tokens"]
     return rows
@@ -237,8 +269,12 @@ def render(result: dict[str, Any]) -> str:
     if "step_share_of_peak" in result:
         lines.append(
             f"training step with nothing frozen: {result['step_flops_per_second'] / 1e9:.1f} GFLOP/s of a "
-            f"matrix-multiply peak of {result['matmul_peak'] / 1e9:.1f}: {result['step_share_of_peak']:.0%}"
+            f"matrix-multiply peak of {result['matmul_peak'] / 1e9:.1f}: {result['step_share_of_peak']:.0%}; "
+            f"a layer's own products and nothing else: {result['product_rate'] / result['matmul_peak']:.0%}"
         )
+        total = sum(result["step_parts"].values())
+        parts = sorted(result["step_parts"].items(), key=lambda item: -item[1])
+        lines.append("where the step goes: " + ", ".join(f"{name} {s / total:.0%}" for name, s in parts))
     return "\n".join(lines)
 
 
@@ -259,7 +295,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=128)
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"of {', '.join(WAYS)}")
+    parser.add_argument("--ways", default=",".join(USUAL), help=f"of {', '.join(WAYS)} ({','.join(USUAL)})")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -299,9 +335,18 @@ def main() -> None:
             flops = arguments.epochs * training_flops(model, tokens, tokens * tokens / max(1, count(data)))
             result["step_flops_per_second"] = flops / min(row["train_seconds"] for row in full)
             result["step_share_of_peak"] = result["step_flops_per_second"] / result["matmul_peak"]
+            batch_tokens = arguments.batch_size * tokens // max(1, count(data))
+            result["product_rate"] = product_rate(arguments.threads, width(model), batch_tokens)
+            result["step_parts"] = arguments.parts
     print(render(result))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({**result, "rows": rows}, indent=1))
+
+
+def width(model: str) -> int:
+    from transformers import AutoConfig
+
+    return int(AutoConfig.from_pretrained(model).hidden_size)
 
 
 def count(data: str) -> int:

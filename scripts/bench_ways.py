@@ -21,7 +21,25 @@ WAYS = {
     "trainer": "Trainer at its best (dynamic padding, grouped by length, no gradient below the depth)",
     "padded": "Trainer padded to the full length",
     "authors": "the authors' way (padded; frozen parameters only left out of the optimiser)",
+    "compiled": "ours, prefix cached, tuned layers compiled",
 }
+USUAL = tuple(name for name in WAYS if name != "compiled")
+PARTS = {
+    "the layers' matrix products": ("aten::mm", "aten::addmm"),
+    "attention's matrix products": ("aten::bmm",),
+    "activations, norms and softmax": (
+        "aten::gelu",
+        "aten::gelu_backward",
+        "aten::native_layer_norm",
+        "aten::native_layer_norm_backward",
+        "aten::_softmax",
+        "aten::_softmax_backward_data",
+    ),
+    "dropout": ("_Dropout", "_DropoutBackward"),
+    "clipping and optimiser": ("aten::_foreach_norm", "aten::_foreach_mul_", "Optimizer.step#AdamW.step"),
+}
+"""What a profile of the training steps calls them; the last two with all that they call."""
+WHOLE = ("dropout", "clipping and optimiser")
 
 
 class Peak:
@@ -47,7 +65,7 @@ class Peak:
 
 
 class Ours:
-    def __init__(self, settings: dict[str, Any], prefix: str):
+    def __init__(self, settings: dict[str, Any], way: str):
         from objectives.contract import Recipe
         from objectives.data import load_data
         from objectives.finetune import FineTuning
@@ -62,7 +80,8 @@ class Ours:
                 epochs=settings["epochs"],
                 batch_size=settings["batch_size"],
                 max_length=settings["max_length"],
-                prefix=prefix,  # type: ignore[arg-type]
+                prefix="live" if way == "live" else "cached",
+                compile=way == "compiled",
             ),
             cache=PrefixCache(Path(settings["cache"])),
         )
@@ -79,6 +98,39 @@ class Ours:
             "train_seconds": record.train_seconds or 0.0,
             "prefix_seconds": record.prefix_seconds or 0.0,
         }
+
+    def profile(self, cell: dict[str, Any]) -> dict[str, float]:
+        """Seconds of the first epoch's steps by what they were spent on."""
+        from torch.profiler import ProfilerActivity, profile
+
+        profiler = profile(activities=[ProfilerActivity.CPU])
+        evaluate = self.objective._evaluate
+        seconds = 0.0
+
+        def stop(model: Any) -> dict[str, float]:
+            nonlocal seconds
+            if not seconds:
+                seconds = time.perf_counter() - started
+                profiler.stop()
+            return evaluate(model)
+
+        self.objective._evaluate = stop  # type: ignore[method-assign]
+        profiler.start()
+        started = time.perf_counter()
+        try:
+            self.run(cell)
+        finally:
+            self.objective._evaluate = evaluate  # type: ignore[method-assign]
+        events = {event.key: event for event in profiler.key_averages()}
+        parts = {
+            part: sum(
+                (events[name].cpu_time_total if part in WHOLE else events[name].self_cpu_time_total) / 1e6
+                for name in names
+                if name in events
+            )
+            for part, names in PARTS.items()
+        }
+        return {**parts, "copies, additions and Python": seconds - sum(parts.values())}
 
 
 class WithTrainer:
@@ -166,7 +218,7 @@ def serve(way: str, settings: dict[str, Any]) -> None:
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(settings["threads"])
     runner: Ours | WithTrainer
-    if way in ("cached", "live"):
+    if way in ("cached", "live", "compiled"):
         runner = Ours(settings, way)
     else:
         runner = WithTrainer(settings, padded=way != "trainer", authors=way == "authors")
@@ -176,10 +228,15 @@ def serve(way: str, settings: dict[str, Any]) -> None:
         json.dumps({"tokens": runner.tokens() if isinstance(runner, Ours) else 0}), file=answers, flush=True
     )
     for line in sys.stdin:
+        request = json.loads(line)
         machine.give_back_memory()
+        if request.pop("profile", False):
+            assert isinstance(runner, Ours)
+            print(json.dumps(runner.profile(request)), file=answers, flush=True)
+            continue
         with Peak() as peak:
             started = time.perf_counter()
-            result = runner.run(json.loads(line))
+            result = runner.run(request)
             seconds = time.perf_counter() - started
         print(json.dumps({**result, "seconds": seconds, "peak": peak.bytes}), file=answers, flush=True)
 

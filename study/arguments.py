@@ -74,6 +74,9 @@ def make_parser() -> Parser:
     recipe.add_argument("--score", choices=("last", "best"), help="which evaluation is the trial's score")
     recipe.add_argument("--mixed-precision", choices=("no", "bf16", "fp16"))
     recipe.add_argument(
+        "--compile", action="store_true", default=None, help="torch.compile the tuned layers (GPUs)"
+    )
+    recipe.add_argument(
         "--prefix", choices=("cached", "live"), help="run frozen layers once, or in every step"
     )
     recipe.add_argument(

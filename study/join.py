@@ -33,7 +33,7 @@ def join_command(name: str, spec: StudySpec, storage: str) -> str:
         recipe = asdict(spec.recipe)
         grouped = recipe.pop("group_by_length")
         del recipe["accuracy"]  # The protocol decides it, not a flag.
-        flags += [(setting.replace("_", "-"), value) for setting, value in recipe.items()]
+        flags += [(name.replace("_", "-"), value) for name, value in recipe.items() if value is not False]
         flags += [] if grouped else [("no-group-by-length", True)]
     words = ["elsa", "launch", *(["--demo"] if spec.demo else [])]
     for flag, value in flags:

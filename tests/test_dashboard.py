@@ -97,7 +97,9 @@ def test_join_command_names_every_setting() -> None:
         seeds=(4,),
         budget=40.0,
         budget_unit="units",
-        recipe=Recipe(epochs=2.5, warmup=0.5, score="best", group_by_length=False, selection_split=0.1),
+        recipe=Recipe(
+            epochs=2.5, warmup=0.5, score="best", group_by_length=False, compile=True, selection_split=0.1
+        ),
     )
     import shlex
 
@@ -108,7 +110,7 @@ def test_join_command_names_every_setting() -> None:
     assert command.rates(parsed.learning_rates, "") == spec.learning_rates
     assert command.integers(parsed.frozen_layers, "") == spec.frozen_layers
     assert command.seeds(parsed.seeds, "") == spec.seeds
-    assert (parsed.epochs, parsed.warmup, parsed.score) == (2.5, 0.5, "best")
+    assert (parsed.epochs, parsed.warmup, parsed.score, parsed.compile) == (2.5, 0.5, "best", True)
     assert (parsed.no_group_by_length, parsed.selection_split, parsed.budget) == (True, 0.1, "40units")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,24 @@ def test_cached_and_live_prefixes_agree_without_dropout(make: Make, family: str)
         assert (ours.prefix, theirs.prefix) == ("cached", "live")
         assert losses(ours) == pytest.approx(losses(theirs), rel=1e-5)
         assert ours.metrics == theirs.metrics
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_compiled_layers_give_the_same_numbers(make: Make) -> None:
+    plain, compiled = make(dropout=False), make(dropout=False, compile=True)
+    expected, record = run(plain, 2), run(compiled, 2)
+    assert losses(record) == pytest.approx(losses(expected), rel=1e-4)
+    assert record.metrics == expected.metrics
+    assert all("forward" not in vars(layer) for layer in compiled.stack.layers)
+
+
+def test_a_machine_that_cannot_compile_says_so_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no working C++ compiler\nmore")
+
+    monkeypatch.setattr(torch, "compile", fails)
+    with pytest.raises(UsageError, match=r"does not work here \(no working C\+\+ compiler\); leave it out"):
+        make(compile=True)
 
 
 def test_mixed_precision_lasts_over_trials_and_keeps_cached_states_small(make: Make) -> None:
