@@ -37,7 +37,7 @@ def create(database: Database, name: str = "mrpc-tiny", spec: StudySpec | None =
 
 
 def run(study: StoredStudy, spec: StudySpec | None = None, *, cells: int | None = None) -> None:
-    """End as many waiting cells as asked for, whichever they are; the cell of seed 3 at 5 frozen and the low rate fails."""
+    """End as many waiting cells as asked for, in any order; seed 3 at 5 frozen and the low rate fails."""
     spec = spec or make_spec()
     done = 0
     while (cells is None or done < cells) and (claim := study.claim("tester", max_retries=0)) is not None:

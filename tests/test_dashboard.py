@@ -156,8 +156,9 @@ def test_publisher_keeps_the_note_fresh_and_tells_trouble_once(database: Databas
     told: list[str] = []
     with Publisher(lambda: [(study, spec)], name="a", on_trouble=told.append, every_seconds=0.05):
         stored.run(study, cells=8)
+        complete = study.counts().complete
         deadline = time.monotonic() + 30
-        while "8 cells complete" not in optuna_dashboard.get_note(study.optuna_study):
+        while f"{complete} cells complete" not in optuna_dashboard.get_note(study.optuna_study):
             assert time.monotonic() < deadline
             time.sleep(0.05)
     assert told == []
