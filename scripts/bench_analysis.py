@@ -72,7 +72,7 @@ def measure(path: Path, draws: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     started = time.perf_counter()
     from study import trial_table
-    from study.analysis import analyse, to_json
+    from study.analysis.analyse import analyse, to_json
 
     table = trial_table.load([str(path)])
     loaded = time.perf_counter()

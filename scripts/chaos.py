@@ -34,7 +34,7 @@ from objectives.recorded import RecordedObjective, RecordedPair, RecordedRun
 from storage.database import Database
 from study.planning import plan_study
 from study.spec import StudySpec
-from study.worker import Job, run_worker
+from study.workers.worker import Job, run_worker
 
 EXAMPLES = """examples:
   python scripts/chaos.py --database sqlite

@@ -19,9 +19,9 @@ from study.spec import StudySpec
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from study.devices import Share
     from study.request import StudyRequest
-    from study.worker import Job
+    from study.workers.devices import Share
+    from study.workers.worker import Job
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(given)
     _check(arguments)
     if arguments.worker_name:
-        from study import worker_process
+        from study.workers import process as worker_process
 
         return worker_process.main(arguments, given)
     from study import request
@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _shares(arguments: argparse.Namespace) -> list[Share]:
     """What each worker gets of this machine; none where the workers run on a cluster."""
-    from study import devices
+    from study.workers import devices
 
     if arguments.slurm:
-        from study import slurm
+        from study.workers import slurm
 
         slurm.check(arguments)
         return []
@@ -87,7 +87,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def join(database: Database, requests: Sequence[StudyRequest], arguments: argparse.Namespace) -> list[Job]:
     """Create or join each study and plan its cells; all specs are compared before the first write."""
     from study.planning import plan_study
-    from study.worker import Job
+    from study.workers.worker import Job
 
     existing = set(database.study_names())
     for request in requests:
@@ -203,15 +203,15 @@ def _work(
 ) -> int | None:
     """Have the cells run, in this process or others; None when all are done and the answer is wanted."""
     if arguments.slurm:
-        from study import slurm
+        from study.workers import slurm
 
         code = slurm.run(arguments, argv, jobs)
         return code if code or not arguments.wait else None
     if len(shares) == 1 and arguments.processes_per_trial == 1 and not arguments.joined:
         code = _work_here(arguments, jobs)
     else:
-        from study import supervise
-        from study.live_table import Board, display
+        from study.workers import supervise
+        from study.workers.live_table import Board, display
 
         logs = supervise.log_folder(arguments.cache_dir)
         workers = f"{len(shares)} worker{'s' if len(shares) > 1 else ''}"
@@ -225,8 +225,8 @@ def _work(
 
 def _work_here(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
     from study.estimate import Pace
-    from study.progress import ProgressLine
-    from study.worker import run_worker
+    from study.workers.progress import ProgressLine
+    from study.workers.worker import run_worker
 
     return run_worker(
         jobs,

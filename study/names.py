@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from study.chance import task_key
-from study.quality import Curve
-from study.runs import freeze_order
+from study.analysis.chance import task_key
+from study.analysis.quality import Curve
+from study.analysis.runs import freeze_order
 
 TASKS = {
     "cola": "CoLA",

@@ -6,22 +6,22 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from study import names, protocols
-from study.answer import answers
-from study.document import plain
 from study.join import join_command
-from study.report_making import ranges
+from study.reporting.answer import answers
+from study.reporting.document import plain
+from study.reporting.making import ranges
 from study.spec import StudySpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from storage.studies import StoredStudy
-    from study.analysis import Analysis
+    from study.analysis.analyse import Analysis
 
 
 def note(study: StoredStudy, spec: StudySpec, table: pd.DataFrame, analysis: Analysis | None) -> str:
     """Markdown. Counts come first: an answer from half a study must not look like the whole."""
-    from study.report_content import DEMO, RECORDED
+    from study.reporting.content import DEMO, RECORDED
 
     counts = study.counts()
     done = counts.complete + counts.failed
@@ -36,7 +36,7 @@ def note(study: StoredStudy, spec: StudySpec, table: pd.DataFrame, analysis: Ana
     if analysis is None or not counts.complete:
         parts.append("No trial is complete yet.")
     else:
-        from study.costs import costs
+        from study.analysis.costs import costs
 
         parts += answers(analysis, costs(table, analysis))
         parts.append(_points(analysis))

@@ -18,8 +18,8 @@ from study.command import add_storage, new_parser, run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from study.analysis import Analysis
-    from study.points import ModelPoint, OperatingPoint
+    from study.analysis.analyse import Analysis
+    from study.analysis.points import ModelPoint, OperatingPoint
 
 EXAMPLES = """\
   python -m study.operating_points trials.csv
@@ -30,8 +30,8 @@ EXAMPLES = """\
 
 
 def analyse(table: pd.DataFrame, **options: Any) -> Analysis:
-    """The analysis of a trial table; see `study.analysis.analyse` for the options."""
-    from study.analysis import analyse as whole
+    """The analysis of a trial table; see `study.analysis.analyse.analyse` for the options."""
+    from study.analysis.analyse import analyse as whole
 
     return whole(table, **options)
 
@@ -171,7 +171,7 @@ def _text(value: int | None) -> str:
 
 def write_json(analysis: Analysis, path: str) -> None:
     """Written beside and renamed, so that a reader never sees half of it."""
-    from study.analysis import to_json
+    from study.analysis.analyse import to_json
 
     target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
@@ -222,6 +222,15 @@ def add_analysis_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def load_and_analyse(arguments: argparse.Namespace) -> tuple[pd.DataFrame, Analysis]:
+    """The trial table that the shared options name, and its analysis."""
+    from study import trial_table
+
+    table = trial_table.load(arguments.sources, arguments.storage)
+    names = ("select", "outliers", "thresholds", "draws", "pairing")
+    return table, analyse(table, **{name: getattr(arguments, name) for name in names})
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser(
         "operating_points",
@@ -231,17 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_analysis_options(parser)
     parser.add_argument("--json", metavar="PATH", help="write the operating points as JSON")
     arguments = parser.parse_args(argv)
-    from study import trial_table
-
-    table = trial_table.load(arguments.sources, arguments.storage)
-    analysis = analyse(
-        table,
-        select=arguments.select,
-        outliers=arguments.outliers,
-        thresholds=arguments.thresholds,
-        draws=arguments.draws,
-        pairing=arguments.pairing,
-    )
+    _, analysis = load_and_analyse(arguments)
     if arguments.json:
         write_json(analysis, arguments.json)
     print(render(analysis))

@@ -18,8 +18,8 @@ from study.spec import StudySpec
 if TYPE_CHECKING:
     from storage.reading import Counts
     from storage.studies import StoredStudy
-    from study.analysis import Analysis
-    from study.document import Chart, Figure
+    from study.analysis.analyse import Analysis
+    from study.reporting.document import Chart, Figure
 
 EVERY_SECONDS = 20.0
 LARGEST_SHARE = 0.05
@@ -38,7 +38,7 @@ def publish(study: StoredStudy, spec: StudySpec) -> None:
         from optuna_dashboard import get_note, save_note, save_plotly_graph_object
     except ImportError as error:
         raise UsageError(MISSING) from error
-    from study.analysis import analyse
+    from study.analysis.analyse import analyse
     from study.note import note
     from study.trial_table import from_stored
 
@@ -69,9 +69,9 @@ def _kept(existing: str) -> str:
 
 def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:
     """One per panel: the dashboard gives each the same small room."""
-    from study.composite import single
-    from study.document import slug
-    from study.page import rounded
+    from study.reporting.composite import single
+    from study.reporting.document import slug
+    from study.reporting.page import rounded
 
     badges = [*(["demo"] if spec.demo else []), *(["recorded"] if spec.recorded else [])]
     return {
@@ -82,7 +82,7 @@ def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:
 
 
 def _charts(analysis: Analysis | None) -> list[Chart]:
-    from study import figure_quality, figure_rates
+    from study.reporting import figure_quality, figure_rates
 
     if analysis is None or not analysis.curves:
         return []

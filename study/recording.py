@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from objectives.contract import Cell, Recipe, UsageError
-from study.bootstrap import Resampler
-from study.points import operating_point
+from study.analysis.bootstrap import Resampler
+from study.analysis.points import operating_point
+from study.analysis.quality import measure
+from study.analysis.runs import Group, groups
+from study.analysis.selection import Select
 from study.protocols.outcomes import grid_cells
 from study.protocols.units import Prefix, study_units
-from study.quality import measure
-from study.runs import Group, groups
-from study.selection import Select
 from study.spec import StudySpec
 
 if TYPE_CHECKING:

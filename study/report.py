@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from objectives.contract import UsageError
 from study.command import new_parser, note, run
-from study.operating_points import add_analysis_options
+from study.operating_points import add_analysis_options, load_and_analyse
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from study.analysis import Analysis
+    from study.analysis.analyse import Analysis
     from study.provenance import Provenance
 
 EXAMPLES = """\
@@ -36,11 +36,11 @@ def write(
 
     `provenance` adds what only the database knows: learning curves, specs, versions, machines.
     """
-    from study.images import export
     from study.operating_points import write_json
-    from study.page import page
-    from study.report_content import document
-    from study.report_text import comma_separated, markdown
+    from study.reporting.content import document
+    from study.reporting.images import export
+    from study.reporting.page import page
+    from study.reporting.text import comma_separated, markdown
     from study.table import to_csv
 
     content = document(table, analysis, provenance)
@@ -84,18 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--no-images", action="store_true", help="do not export the figures as SVG and PNG as well"
     )
     arguments = parser.parse_args(argv)
-    from study import provenance, trial_table
-    from study.analysis import analyse
+    from study import provenance
 
-    table = trial_table.load(arguments.sources, arguments.storage)
-    analysis = analyse(
-        table,
-        select=arguments.select,
-        outliers=arguments.outliers,
-        thresholds=arguments.thresholds,
-        draws=arguments.draws,
-        pairing=arguments.pairing,
-    )
+    table, analysis = load_and_analyse(arguments)
     paths = write(
         table,
         analysis,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from study import bootstrap
-from study.bootstrap import Resampler, Runs, quantiles
+from study.analysis import bootstrap
+from study.analysis.bootstrap import Resampler, Runs, quantiles
 
 
 def runs(seeds: list[int], *columns: list[float]) -> Runs:

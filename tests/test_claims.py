@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 from tables import Scores, rows, table
 
-from study import published
-from study.analysis import Analysis, analyse
-from study.claims import Claim, claims, gains, published_scores
-from study.costs import BACKBONES
+from study.analysis import published
+from study.analysis.analyse import Analysis, analyse
+from study.analysis.claims import Claim, claims, gains, published_scores
+from study.analysis.costs import BACKBONES
 
 METRICS = {"cola": "matthews_correlation", "mrpc": "f1", "qqp": "f1", "stsb": "spearman"}
 

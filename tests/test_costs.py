@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tables import rows, table
 
-from study.analysis import analyse
-from study.costs import CurveCosts, costs, pareto_front
+from study.analysis.analyse import analyse
+from study.analysis.costs import CurveCosts, costs, pareto_front
 
 
 def measured(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from objectives.contract import UsageError
-from study import devices
-from study.devices import Share, plan, visible
+from study.workers import devices
+from study.workers.devices import Share, plan, visible
 
 EIGHT = [str(number) for number in range(8)]
 SLICES = ["MIG-aaa", "MIG-bbb", "MIG-ccc"]

@@ -10,13 +10,15 @@ import pytest
 import synthetic
 
 from objectives.contract import Cell
-from study import figure_costs, figure_quality, figure_rates, figure_runs, low_resource, names, theme
-from study.analysis import Analysis, analyse
-from study.composite import composite, single
-from study.costs import costs
-from study.document import Chart, Figure
+from study import names
+from study.analysis import low_resource
+from study.analysis.analyse import Analysis, analyse
+from study.analysis.costs import costs
 from study.provenance import LearningCurve
-from study.report_content import document
+from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, theme
+from study.reporting.composite import composite, single
+from study.reporting.content import document
+from study.reporting.document import Chart, Figure
 from study.trial_table import normalise
 
 

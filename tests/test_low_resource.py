@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tables import rows, table
 
-from study.analysis import analyse
-from study.low_resource import sized, summaries
+from study.analysis.analyse import analyse
+from study.analysis.low_resource import sized, summaries
 
 
 def test_summaries_by_hand_with_the_best_marked() -> None:

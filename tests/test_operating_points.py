@@ -12,10 +12,10 @@ from tables import rows, table
 
 from objectives.contract import UsageError
 from study import operating_points, trial_table
-from study.analysis import Analysis, to_json
+from study.analysis.analyse import Analysis, to_json
+from study.analysis.points import OperatingPoint
+from study.analysis.runs import paper_keeps
 from study.operating_points import analyse, main, render
-from study.points import OperatingPoint
-from study.runs import paper_keeps
 
 CONTRACT = {
     "model", "task", "train_size", "metric", "threshold", "total_layers", "full_score", "frozen_layers",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tables import table
 
-from study.analysis import analyse, to_json
+from study.analysis.analyse import analyse, to_json
 
 SCORES = st.one_of(st.floats(-1, 1), st.sampled_from([0.0, 0.81, 0.9, 1.0, float("nan")]))
 ROW = st.fixed_dictionaries(

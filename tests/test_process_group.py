@@ -13,9 +13,9 @@ from launches import processes, start, wait_until, write_table
 from objectives.contract import StorageError
 from storage.database import Database
 from storage.reading import StoredTrial
-from study import process_group
-from study.process_group import group_environments
-from study.restarts import GROUP_BROKEN
+from study.workers import process_group
+from study.workers.process_group import group_environments
+from study.workers.restarts import GROUP_BROKEN
 
 RANK = """
 import json, os, signal, sys, time

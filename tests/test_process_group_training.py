@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tiny
 
-from study.process_group import group_environments
+from study.workers.process_group import group_environments
 
 TRAIN = 41
 """With batches of 8 the last batch is one example: a process of the two then has none."""

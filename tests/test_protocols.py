@@ -65,6 +65,11 @@ def test_grid_wants_every_cell_that_is_not_final() -> None:
     assert "2 of 120" in protocols.explain(spec, done)
 
 
+def test_a_recorded_grid_counts_the_cells_that_its_table_holds() -> None:
+    held = [Outcome(Cell(0, 1e-5, 1), "COMPLETE", 0.9), Outcome(Cell(6, 1e-5, 1), "WAITING")]
+    assert "1 of 2" in protocols.explain(make_spec(recorded=True), held)
+
+
 def test_low_resource_crosses_sizes_with_depths() -> None:
     spec = make_spec("low-resource", train_sizes=(50, 100), learning_rates=(5e-5,), frozen_layers=(-1, 0, 12))
     cells = protocols.get("low-resource")(spec, [])

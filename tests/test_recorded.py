@@ -141,6 +141,6 @@ def test_fingerprint_is_of_the_content(table: Path, tmp_path: Path) -> None:
 
 def test_no_heavy_imports() -> None:
     """Recorded workers and the storage start in a moment, also where torch is not installed."""
-    code = "import sys, objectives.recorded, storage.database, study.worker; print(*sys.modules)"
+    code = "import sys, objectives.recorded, storage.database, study.workers.worker; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"torch", "transformers", "pandas"} & set(loaded.split())

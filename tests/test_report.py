@@ -18,13 +18,13 @@ from test_figures import SCORES, small_table
 from objectives.contract import UsageError
 from storage.database import Database
 from study import provenance, report, trial_table
-from study.analysis import Analysis, analyse
-from study.answer import answers, facts
-from study.costs import costs
-from study.document import Document
-from study.page import page
-from study.report_content import document
-from study.report_text import comma_separated, markdown
+from study.analysis.analyse import Analysis, analyse
+from study.analysis.costs import costs
+from study.reporting.answer import answers, facts
+from study.reporting.content import document
+from study.reporting.document import Document
+from study.reporting.page import page
+from study.reporting.text import comma_separated, markdown
 
 
 def said(table: pd.DataFrame) -> tuple[str, ...]:
@@ -279,7 +279,7 @@ def test_a_missing_exporter_is_said_and_costs_nothing_else(
 
 
 def test_figures_are_exported_where_a_browser_is(tmp_path: Path) -> None:
-    from study.images import why_not
+    from study.reporting.images import why_not
 
     if (reason := why_not()) is not None:
         pytest.skip(reason)

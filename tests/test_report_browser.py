@@ -10,7 +10,7 @@ import pytest
 import synthetic
 from browser import OVERLAPPING_LABELS, Watched, chromium
 
-from study.analysis import analyse
+from study.analysis.analyse import analyse
 from study.report import write
 
 if TYPE_CHECKING:

@@ -65,7 +65,9 @@ def test_help_is_instant_and_ends_in_examples(command: str) -> None:
     assert answer.stdout.strip().splitlines()[-1].lstrip().startswith(("elsa", "python"))
 
 
-@pytest.mark.parametrize("module", ["operating_points", "report", "table", "status", "simulate", "worker"])
+@pytest.mark.parametrize(
+    "module", ["operating_points", "report", "table", "status", "simulate", "workers.worker"]
+)
 def test_analysis_and_workers_load_without_torch(module: str) -> None:
     code = f"import sys, study.{module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0

@@ -14,7 +14,7 @@ import pytest
 
 from objectives.contract import UsageError
 from study import simulate
-from study.analysis import analyse
+from study.analysis.analyse import analyse
 from study.recording import likeliest, recordings
 from study.replay import replay
 

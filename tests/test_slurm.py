@@ -16,7 +16,7 @@ from objectives.contract import UsageError
 from storage.database import Database
 from storage.reading import StoredTrial
 from study.arguments import make_parser
-from study.slurm import check, minutes, options, task_arguments
+from study.workers.slurm import check, minutes, options, task_arguments
 
 CELLS = 24
 

@@ -16,12 +16,12 @@ from launches import start, wait_until, write_table
 from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
 from storage.database import Database
 from storage.reading import Counts
-from study import restarts
-from study.devices import Share
-from study.event_lines import decode, encode
-from study.restarts import Restarts
-from study.supervise import supervise
-from study.worker import Event
+from study.workers import restarts
+from study.workers.devices import Share
+from study.workers.event_lines import decode, encode
+from study.workers.restarts import Restarts
+from study.workers.supervise import supervise
+from study.workers.worker import Event
 
 QUICK = ("--heartbeat", 0.4, "--grace", 1.5)
 

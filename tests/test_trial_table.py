@@ -215,7 +215,8 @@ def test_reading_and_analysing_never_imports_torch(tmp_path: Path) -> None:
     path = write(tmp_path, "rte,m,12,0,3e-05,1,,,accuracy,0.7", "rte,m,12,9,3e-05,1,,,accuracy,0.68")
     code = f"""
 import sys
-from study import claims, costs, low_resource, operating_points, table, trial_table
+from study import operating_points, table, trial_table
+from study.analysis import claims, costs, low_resource
 assert operating_points.main([{path!r}]) == 0
 assert table.main([{path!r}]) == 0
 loaded = trial_table.load([{path!r}])

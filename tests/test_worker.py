@@ -27,7 +27,7 @@ from objectives.contract import (
 from storage.database import Database
 from study.planning import plan_study, search_space
 from study.spec import StudySpec
-from study.worker import Event, Job, WorkerSummary, run_worker
+from study.workers.worker import Event, Job, WorkerSummary, run_worker
 
 FORK = multiprocessing.get_context("fork")
 
@@ -116,7 +116,7 @@ def test_phase_that_ends_while_a_worker_plans_is_not_the_end(
         planned.append(added)
         return added
 
-    monkeypatch.setattr("study.worker.plan_study", plan_and_meanwhile)
+    monkeypatch.setattr("study.workers.worker.plan_study", plan_and_meanwhile)
     summary, _ = work(job)
     assert planned[0] == 0
     assert summary.finished == 3 + 6

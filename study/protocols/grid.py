@@ -14,5 +14,8 @@ def wanted(spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
 
 
 def explain(spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
-    total = len(grid_cells(spec, spec.frozen_layers, spec.learning_rates))
-    return f"grid: {total - len(wanted(spec, outcomes))} of {total} cells final"
+    cells = grid_cells(spec, spec.frozen_layers, spec.learning_rates)
+    if spec.recorded:  # A trial table need not fill its grid; what it lacks is never planned.
+        known = {outcome.cell for outcome in outcomes}
+        cells = [cell for cell in cells if cell in known]
+    return f"grid: {len(cells) - len(not_final(cells, outcomes))} of {len(cells)} cells final"

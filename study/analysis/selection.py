@@ -1,0 +1,181 @@
+"""Which learning rate stands for each depth, and what the bootstrap makes of that choice.
+
+Choosing and drawing only; what the scores mean for quality is said elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from study.analysis.bootstrap import Resampler, Runs
+from study.analysis.runs import DepthRuns, Group, RateRuns, Sample
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Select = Literal["per-depth", "full-model"]
+_MOST_CELLS = 1_000
+"""Beyond this many cells in a group the draws keep the chosen rates instead of choosing again."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The bootstrap of a curve: (depths, different draws), NaN where a depth could not be drawn."""
+
+    scores: NDArray[np.float64]
+    times: NDArray[np.int64]
+    """How often each draw came up."""
+    full: NDArray[np.float64]
+    usable: NDArray[np.bool_]
+    """Depths with at least two runs, as the full model has: only these carry uncertainty."""
+
+
+def choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRuns | None], bool]:
+    """The runs that stand for each depth, and whether selection scores chose them."""
+    rates = [rate for depth in group.depths for rate in depth.rates]
+    by_selection = bool(rates) and all(rate.has_selection for rate in rates)
+    if not by_selection and any(rate.has_selection for rate in rates):
+        notes.append("selection scores are incomplete: learning rates were chosen by the score instead")
+    full = group.depths[0] if group.depths[0].frozen_layers == 0 else None
+    if select == "full-model" and full is not None and full.rates:
+        candidates = _shared_rates(group)
+        best = _best([rate for rate in full.rates if rate.learning_rate in candidates], by_selection)
+        overall = _best(full.rates, by_selection)
+        notes += _passed_over(full, by_selection)
+        if best.learning_rate != overall.learning_rate:
+            notes.append(
+                f"the full model's best rate, {overall.learning_rate:g}, was not run at other depths: "
+                f"{best.learning_rate:g} is its best rate that was"
+            )
+        return [_at_rate(depth, best.learning_rate, notes) for depth in group.depths], by_selection
+    if select == "full-model":
+        notes.append("no full model to take the learning rate from: each depth is shown at its own best rate")
+    notes += [note for depth in group.depths for note in _passed_over(depth, by_selection)]
+    return [_best(d.rates, by_selection) if d.rates else None for d in group.depths], by_selection
+
+
+def draw(
+    group: Group,
+    chosen: list[RateRuns | None],
+    select: Select,
+    by_selection: bool,
+    paired: bool,
+    resampler: Resampler,
+    notes: list[str],
+) -> Draws | None:
+    """Resample all runs, choose the rates again in every draw, and read the scores off.
+
+    All runs, those of an outlier filter too: dropping the low runs first would hide the very spread
+    that the draws are to show.
+    """
+    tried = _tried(group, chosen, select)
+    if sum(map(len, tried)) > _MOST_CELLS:
+        notes.append("too many learning rates to choose again in every draw: the chosen ones are kept")
+        tried = [[rate] if rate else [] for rate in chosen]
+    rates = [rate for depth in tried for rate in depth]
+    if not rates:
+        return None
+    searches = [i for i, rate in enumerate(rates) if rate.search is not None]
+    samples = [rate.runs for rate in rates] + [rate.search for rate in rates if rate.search is not None]
+    cells = [_runs(sample, by_selection) for sample in samples]
+    resampled = resampler.resample(cells, paired=paired)
+    means, draws = resampled.means, len(resampled.times)
+    choices = means[int(by_selection), : len(rates)]
+    if searches:
+        choices = choices.copy()
+        choices[searches] = means[int(by_selection), len(rates) :]
+    scores = np.full((len(tried), draws), np.nan)
+    start, best = 0, np.zeros(draws, dtype=np.int64)
+    follow = select == "full-model" and group.depths[0].frozen_layers == 0 and bool(tried[0])
+    everywhere = {rate.learning_rate: k for k, rate in enumerate(tried[0])}
+    for i, depth in enumerate(tried):
+        here = slice(start, start + len(depth))
+        start += len(depth)
+        if follow and i > 0:
+            for k, rate in enumerate(depth):
+                of_rate = best == everywhere[rate.learning_rate]
+                scores[i, of_rate] = means[0, here.start + k, of_rate]
+        elif depth:
+            best, scores[i] = _chosen(choices[here], means[0, here])
+    enough = np.array([rate is not None and len(rate.runs.seeds) > 1 for rate in chosen])
+    return Draws(scores, resampled.times, scores[0], enough & enough[0])
+
+
+def _chosen(
+    choices: NDArray[np.float64], scores: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For each draw the first of the best rates, and its score."""
+    best = np.zeros(choices.shape[1], dtype=np.int64)
+    top, score = choices[0].copy(), scores[0].copy()
+    for k in range(1, len(choices)):
+        better = choices[k] > top
+        best[better] = k
+        np.copyto(top, choices[k], where=better)
+        np.copyto(score, scores[k], where=better)
+    return best, score
+
+
+def _tried(group: Group, chosen: list[RateRuns | None], select: Select) -> list[list[RateRuns]]:
+    """The rates each depth can be drawn at; none where the depth has no score."""
+    if select == "full-model" and group.depths[0].frozen_layers == 0 and group.depths[0].rates:
+        full = [rate for rate in group.depths[0].rates if rate.learning_rate in _shared_rates(group)]
+        drawn = {rate.learning_rate for rate in _enough(full)}
+        tried = [[rate for rate in depth.rates if rate.learning_rate in drawn] for depth in group.depths]
+    else:
+        tried = [_enough(depth.rates) for depth in group.depths]
+    return [rates if rate else [] for rates, rate in zip(tried, chosen, strict=True)]
+
+
+def _shared_rates(group: Group) -> set[float]:
+    """The full model's rates that other depths were run at too: only these can be "its rate everywhere".
+
+    A rate with half as many depths as the best covered one still is, so that a lost cell changes nothing.
+    """
+    full, *others = group.depths
+    coverage = {
+        rate.learning_rate: sum(rate.learning_rate in {r.learning_rate for r in d.rates} for d in others)
+        for rate in full.rates
+    }
+    most = max(coverage.values())
+    return {rate for rate, depths in coverage.items() if 2 * depths >= most}
+
+
+def _best(rates: Sequence[RateRuns], by_selection: bool) -> RateRuns:
+    """The rate with the best mean among those with enough runs, the lower of two equal ones."""
+    return max(_enough(rates), key=lambda rate: rate.choice(by_selection))
+
+
+def _enough(rates: Sequence[RateRuns]) -> list[RateRuns]:
+    """Rates with at least half the runs of the rate that has most: one lucky seed of a race wins nothing."""
+    most = max((len(rate.choosing.seeds) for rate in rates), default=0)
+    return [rate for rate in rates if 2 * len(rate.choosing.seeds) >= most]
+
+
+def _passed_over(depth: DepthRuns, by_selection: bool) -> list[str]:
+    if not depth.rates:
+        return []
+    best = _best(depth.rates, by_selection).choice(by_selection)
+    enough = {rate.learning_rate for rate in _enough(depth.rates)}
+    few = [rate for rate in depth.rates if rate.learning_rate not in enough]
+    return [
+        f"frozen {depth.frozen_layers}: rate {rate.learning_rate:g} was not chosen, its higher mean is of "
+        f"{len(rate.choosing.seeds)} run(s) only"
+        for rate in few
+        if rate.choice(by_selection) > best
+    ]
+
+
+def _at_rate(depth: DepthRuns, learning_rate: float, notes: list[str]) -> RateRuns | None:
+    found = next((r for r in depth.rates if r.learning_rate == learning_rate), None)
+    if found is None and depth.rates:
+        notes.append(f"frozen {depth.frozen_layers} was not run at the full model's rate {learning_rate:g}")
+    return found
+
+
+def _runs(sample: Sample, by_selection: bool) -> Runs:
+    columns = [sample.scores, sample.selection] if by_selection else [sample.scores]
+    return Runs(sample.seeds, np.stack(columns, axis=1))

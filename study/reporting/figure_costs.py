@@ -1,0 +1,155 @@
+"""Quality against what it costs: parameters trained, seconds, peak memory; the Pareto front is filled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from study import names
+from study.analysis.costs import CostName, CurveCosts
+from study.analysis.quality import Curve
+from study.reporting import theme
+from study.reporting.document import Chart, Figure, Key, Panel
+
+SHOWN: dict[CostName, str] = {
+    "seconds": "training time",
+    "peak_memory_bytes": "peak memory",
+    "trainable_share": "parameters trained",
+}
+"""Storage per task is parameters trained times four bytes: the same picture."""
+MOST_OPEN = 9
+
+
+def charts(curves: Sequence[Curve], costs: Sequence[CurveCosts]) -> list[Chart]:
+    """One per cost that is known, in panels by task; of a single task all costs in one."""
+    pairs = [(c, k) for c, k in zip(curves, costs, strict=True) if c.undefined is None]
+    known: dict[CostName, list[tuple[Curve, CurveCosts]]] = {
+        name: [(c, k) for c, k in pairs if any(name in d.relative for d in k.depths)] for name in SHOWN
+    }
+    shown = {name: found for name, found in known.items() if found}
+    if len({names.place(c, curves) for c, _ in pairs}) == 1 and shown:
+        panels = [panel for name, found in shown.items() for panel in _panels(name, found, together=True)]
+        return [_chart("all", "Quality against each cost", panels, pairs, folded=False)]
+    return [
+        _chart(name, f"Quality against {SHOWN[name]}", panels, found, folded=i > 0 and len(found) > MOST_OPEN)
+        for i, (name, found) in enumerate(shown.items())
+        for panels in [_panels(name, found, together=False)]
+    ]
+
+
+def _panels(name: CostName, pairs: Sequence[tuple[Curve, CurveCosts]], *, together: bool) -> list[Panel]:
+    curves = [c for c, _ in pairs]
+    models = list(dict.fromkeys(c.model for c in curves))
+    ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))
+    labels = list(dict.fromkeys(names.place(c, curves) for c in ordered))
+    height = 300 if together or len(labels) <= 4 else 230
+    return [
+        Panel(
+            name=f"cost-{name}-{i}",
+            label=SHOWN[name].capitalize() if together else label,
+            figure=_figure(
+                name,
+                SHOWN[name],
+                [(c, k) for c, k in pairs if names.place(c, curves) == label],
+                models,
+                height,
+            ),
+            alt=f"{label}: relative quality against {SHOWN[name]} relative to the full model",
+        )
+        for i, label in enumerate(labels)
+    ]
+
+
+def _chart(
+    name: str, title: str, panels: list[Panel], pairs: Sequence[tuple[Curve, CurveCosts]], *, folded: bool
+) -> Chart:
+    models = list(dict.fromkeys(c.model for c, _ in pairs))
+    styles = [theme.style(i) for i in range(len(models))]
+    storage = (
+        " Storage per task goes with the parameters trained." if name in ("all", "trainable_share") else ""
+    )
+    legend = [Key(m, s.colour, s.dash, s.symbol) for m, s in zip(models, styles, strict=True)]
+    legend.append(Key("on the Pareto front", f"{theme.TOKEN}ink", symbol="full"))
+    legend.append(Key("beaten by another depth", f"{theme.TOKEN}ink", symbol="hollow"))
+    return Chart(
+        name=f"quality-cost-{name.replace('_', '-')}",
+        title=title,
+        caption=(
+            "Both relative to the full model; each point is a depth, and the rightmost is the full model. "
+            f"Filled: no depth is both better and cheaper.{storage}"
+        ),
+        panels=tuple(panels),
+        legend=tuple(legend),
+        folded=folded,
+    )
+
+
+def _figure(
+    name: CostName,
+    title: str,
+    pairs: Sequence[tuple[Curve, CurveCosts]],
+    models: Sequence[str],
+    height: int,
+) -> Figure:
+    x = theme.axis(f"{title}, share of full", tickformat=".0%", nticks=6, rangemode="tozero")
+    y = theme.axis("share of full quality", tickformat=".0%", nticks=7)
+    traces = [
+        _line(name, curve, costs, theme.style(models.index(curve.model)), labelled=len(pairs) == 1)
+        for curve, costs in pairs
+    ]
+    return {"data": traces, "layout": theme.layout(height, x, y)}
+
+
+def _line(
+    name: CostName, curve: Curve, costs: CurveCosts, own: theme.Style, *, labelled: bool
+) -> dict[str, Any]:
+    known = [
+        (d, cost, cost.relative[name])
+        for d in curve.depths
+        for cost in [costs.at(d.frozen_layers)]
+        if d.relative is not None and cost is not None and name in cost.relative
+    ]
+    front = set(costs.pareto.get(name, ()))
+    # Neighbours on a short line would write over each other: label a few, the rest tell on hovering.
+    stride = max(1, -(-len(known) // 5))
+    text = [
+        str(d.frozen_layers) if i % stride == 0 or i == len(known) - 1 else ""
+        for i, (d, _, _) in enumerate(known)
+    ]
+    if len(known) > 1 and (len(known) - 1) % stride:
+        text[(len(known) - 1) // stride * stride] = ""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers+text" if labelled else "lines+markers",
+        "name": curve.model,
+        "x": [share for _, _, share in known],
+        "y": [d.relative for d, _, _ in known],
+        "text": text,
+        "textposition": "top left",
+        "textfont": {"size": 11},
+        "cliponaxis": False,
+        "line": {"color": theme.faded(own.colour, 55), "width": 1.5, "dash": own.dash},
+        "marker": {
+            "symbol": [own.symbol if d.frozen_layers in front else f"{own.symbol}-open" for d, _, _ in known],
+            "size": 8,
+            "color": own.colour,
+            "line": {"width": 1.4, "color": own.colour},
+        },
+        "customdata": [
+            [names.depth_name(d.frozen_layers), _told(name, getattr(cost, name))] for d, cost, _ in known
+        ],
+        "hovertemplate": (
+            f"<b>{curve.model}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} of full quality<br>"
+            "%{x:.1%} of the full model's cost (%{customdata[1]})<extra></extra>"
+        ),
+    }
+
+
+def _told(name: CostName, value: float | None) -> str:
+    if value is None:
+        return names.UNKNOWN
+    if name == "seconds":
+        return f"{value:.3g} s"
+    if name == "trainable_share":
+        return names.percent(value)
+    return f"{value / 2**20:,.0f} MiB"

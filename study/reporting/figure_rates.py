@@ -1,0 +1,199 @@
+"""Learning rates: the chosen one per depth over all tasks, and quality over depth x rate, as heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from study import names
+from study.analysis.quality import Curve
+from study.reporting import theme
+from study.reporting.document import Chart, Figure, Key, Panel
+
+MOST_OPEN = 9
+"""Beyond this many panels the detail is folded away."""
+
+
+def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
+    """The learning rate chosen at each depth, a row per task; None where one depth x rate map says it all."""
+    found = sorted({r.learning_rate for c in curves for d in c.depths for r in d.rates})
+    if len(found) < 2 or len(curves) < 2:
+        return None
+    models = list(dict.fromkeys(c.model for c in curves))
+    edges = any(d.rate_edge for c in curves for d in c.depths)
+    legend = [Key(names.rate(r), theme.spread(i, len(found)), dash="square") for i, r in enumerate(found)]
+    if edges:
+        legend.append(Key("at the edge of the rates tried there", f"{theme.TOKEN}paper", symbol="dot"))
+    panels = tuple(
+        Panel(
+            name=f"rates-{i}",
+            label=model,
+            figure=_chosen_figure([c for c in curves if c.model == model], found),
+            alt=f"{model}: the learning rate chosen at each depth for each task",
+        )
+        for i, model in enumerate(models)
+    )
+    return Chart(
+        name="rates",
+        title="Best learning rate at each depth",
+        caption=(
+            "Colour is the rate at which that depth was scored. A dot marks an optimum at the edge of the "
+            "rates tried at that depth: a better one may lie beyond."
+        ),
+        panels=panels,
+        legend=tuple(legend),
+    )
+
+
+def depth_by_rate(curves: Sequence[Curve]) -> Chart | None:
+    """Mean score of every depth and rate that was run, one panel per model and task."""
+    curves = [c for c in curves if max((len(d.rates) for d in c.depths), default=0) > 1]
+    if not curves:
+        return None
+    curves.sort(key=lambda c: (c.model, names.task_order(c.task), c.metric, c.train_size or 0))
+    several = len({c.model for c in curves}) > 1
+    panels = tuple(
+        Panel(
+            name=f"depth-rate-{i}",
+            label=f"{c.model} · {names.place(c, curves)}" if several else names.place(c, curves),
+            figure=depth_rate_figure(c, 190 if len(curves) > 1 else 300),
+            alt=f"{c.model}, {names.place(c, curves)}: score by frozen layers and learning rate",
+        )
+        for i, c in enumerate(curves)
+    )
+    return Chart(
+        name="depth-rate",
+        title="Score by depth and learning rate",
+        caption="Mean score over seeds; a ring marks the chosen rate. Empty squares were not run.",
+        panels=panels,
+        legend=(
+            Key("lowest of the panel", theme.sequential(0), dash="square"),
+            Key("highest", theme.sequential(1), dash="square"),
+            Key("chosen rate", f"{theme.TOKEN}ink", symbol="ring"),
+        ),
+        folded=len(panels) > MOST_OPEN,
+    )
+
+
+def depth_rate_figure(curve: Curve, height: int) -> Figure:
+    depths, places, labels = names.depth_ticks(d.frozen_layers for d in curve.depths)
+    rates = sorted({r.learning_rate for d in curve.depths for r in d.rates})
+    scores = {(d.frozen_layers, r.learning_rate): r for d in curve.depths for r in d.rates}
+    z: list[list[float | None]] = []
+    text = []
+    for rate in rates:
+        cells = [scores.get((depth, rate)) for depth in depths]
+        z.append([cell.score if cell else None for cell in cells])
+        text.append(
+            [
+                ""
+                if cell is None
+                else f"{names.depth_name(depth)} frozen, rate {names.rate(rate)}<br>"
+                f"{names.metric_name(curve.metric)} {_number(cell.score)}, {cell.runs} runs"
+                for depth, cell in zip(depths, cells, strict=True)
+            ]
+        )
+    chosen = [
+        (depths.index(d.frozen_layers), rates.index(d.learning_rate))
+        for d in curve.depths
+        if d.learning_rate is not None and d.learning_rate in rates
+    ]
+    y = theme.axis("learning rate", tickmode="array", showgrid=False)
+    stride = -(-len(rates) // 7)
+    y |= {
+        "tickvals": list(range(0, len(rates), stride)),
+        "ticktext": [names.rate(r) for r in rates[::stride]],
+    }
+    return {
+        "data": [
+            _heat_map(list(range(len(depths))), list(range(len(rates))), z, text),
+            _rings([x for x, _ in chosen], [y for _, y in chosen]),
+        ],
+        "layout": theme.layout(height, _depth_axis(places, labels), y),
+    }
+
+
+def _chosen_figure(curves: Sequence[Curve], found: Sequence[float]) -> Figure:
+    ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))[::-1]
+    rows = [names.place(c, curves) for c in ordered]
+    depths, places, labels = names.depth_ticks((d.frozen_layers for c in curves for d in c.depths), most=13)
+    z: list[list[float | None]] = []
+    text = []
+    dots: list[tuple[int, int]] = []
+    for row, curve in enumerate(ordered):
+        cells = [curve.at(depth) for depth in depths]
+        z.append(
+            [None if c is None or c.learning_rate is None else found.index(c.learning_rate) for c in cells]
+        )
+        text.append(
+            [
+                ""
+                if c is None or c.learning_rate is None
+                else f"{rows[row]}, {names.depth_name(c.frozen_layers)} frozen<br>rate "
+                f"{names.rate(c.learning_rate)} of {len(c.rates)} tried"
+                + (f"<br>the {c.rate_edge} tried" if c.rate_edge else "")
+                for c in cells
+            ]
+        )
+        dots += [(x, row) for x, c in enumerate(cells) if c is not None and c.rate_edge]
+    heat = _heat_map(list(range(len(depths))), list(range(len(rows))), z, text)
+    heat |= {"zmin": 0, "zmax": max(len(found) - 1, 1)}
+    marks = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _ in dots],
+        "y": [y for _, y in dots],
+        "marker": {
+            "size": 5,
+            "color": f"{theme.TOKEN}paper",
+            "line": {"width": 1, "color": f"{theme.TOKEN}ink"},
+        },
+        "hoverinfo": "skip",
+    }
+    y = theme.axis(None, tickmode="array", tickvals=list(range(len(rows))), ticktext=rows, showgrid=False)
+    return {
+        "data": [heat, marks],
+        "layout": theme.layout(70 + 26 * len(rows), _depth_axis(places, labels), y),
+    }
+
+
+def _heat_map(
+    x: list[int], y: list[int], z: list[list[float | None]], text: list[list[str]]
+) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "x": x,
+        "y": y,
+        "z": z,
+        "text": text,
+        "hovertemplate": "%{text}<extra></extra>",
+        "hoverongaps": False,
+        "colorscale": theme.colour_scale(),
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+    }
+
+
+def _rings(x: list[int], y: list[int]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": x,
+        "y": y,
+        "marker": {
+            "symbol": "circle",
+            "size": 7,
+            "color": f"{theme.TOKEN}paper",
+            "line": {"width": 1.6, "color": f"{theme.TOKEN}ink"},
+        },
+        "hoverinfo": "skip",
+    }
+
+
+def _depth_axis(places: list[int], labels: list[str]) -> dict[str, Any]:
+    return theme.axis("frozen layers", tickmode="array", tickvals=places, ticktext=labels, showgrid=False)
+
+
+def _number(score: float | None) -> str:
+    return "filtered out" if score is None else f"{score:.4f}"

@@ -1,0 +1,171 @@
+"""The report's tables of operating points and of one number per model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from study import names
+from study.analysis import published
+from study.analysis.analyse import Analysis
+from study.analysis.points import OperatingPoint
+from study.names import UNKNOWN
+from study.reporting.document import Column, Row, Table, Value, silent
+
+MOST_OPEN = 12
+FEW = 4
+
+
+def _score(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.4f}"
+
+
+def _share(value: float | None) -> str:
+    return names.percent(value)
+
+
+def models_table(analysis: Analysis) -> Table | None:
+    """The paper's single number per model, with its own beside it; None where a model has one task only."""
+    per_model = Counter((c.model, c.train_size) for c in analysis.curves)
+    if max(per_model.values(), default=0) < 2:
+        return None
+    sizes = any(m.train_size is not None for m in analysis.models)
+    columns = [
+        Column("model", "model", number=False),
+        Column("threshold", "of full quality", names.percent_short),
+        Column("tuned_layers", "tuned layers"),
+        Column("total_layers", "of"),
+        Column("probability", "probability", _probability),
+        Column("limiting_tasks", "limited by", number=False),
+        Column("left_out", "left out", number=False),
+        Column("published_tuned_layers", "published"),
+    ]
+    if sizes:
+        columns.insert(1, Column("train_size", "train size", names.size_name))
+    rows = []
+    for m in sorted(analysis.models, key=lambda m: (m.threshold, m.model, m.train_size or 0)):
+        key = published.model_key(m.model) if m.train_size is None else None
+        figure = published.TUNED_LAYERS.get(key) if key and m.threshold == published.TUNED_THRESHOLD else None
+        values: list[Value] = [
+            m.model,
+            m.threshold,
+            m.tuned_layers,
+            m.total_layers,
+            m.probability.get(m.tuned_layers) if m.tuned_layers is not None else None,
+            ", ".join(names.task_name(t) for t in m.limiting_tasks) or None,
+            ", ".join(names.task_name(t) for t in (*m.excluded, *m.left_out)) or None,
+            figure,
+        ]
+        if sizes:
+            values.insert(1, m.train_size)
+        rows.append(Row(tuple(values), group=f"At {names.percent_short(m.threshold)} of full quality"))
+    return Table(
+        name="models",
+        title="Tuned layers per model: the largest need over its tasks",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        hidden=frozenset({"threshold"}) | silent(columns, rows, ("left_out", "published_tuned_layers")),
+        note=(
+            f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
+            "at 90 %, CoLA left out."
+        ),
+    )
+
+
+def points_tables(analysis: Analysis) -> list[Table]:
+    """All in one where there are few, grouped by threshold; else one per threshold, grouped by model."""
+    if len(analysis.curves) <= FEW:
+        return [_points_table(analysis.points, None, folded=False)]
+    thresholds = sorted(analysis.thresholds)
+    return [
+        _points_table(
+            [p for p in analysis.points if p.threshold == threshold],
+            threshold,
+            folded=threshold != thresholds[0] and len(analysis.curves) > MOST_OPEN,
+        )
+        for threshold in thresholds
+    ]
+
+
+def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, folded: bool) -> Table:
+    columns = (
+        Column("threshold", "of full", names.percent_short),
+        Column("model", "model", number=False),
+        Column("task", "task", names.task_name, number=False),
+        Column("train_size", "train size", names.size_name),
+        Column("metric", "metric", names.metric_name, number=False),
+        Column("tuned_layers", "tuned"),
+        Column("frozen_layers", "frozen"),
+        Column("probability", "probability", _probability),
+        Column("confident_frozen_layers", "frozen, confident"),
+        Column("chance_corrected_frozen_layers", "frozen, above chance"),
+        Column("relative", "of full", _share),
+        Column("interval", "95 % interval", number=True, raw=False),
+        Column("score", "score", _score),
+        Column("full_score", "full score", _score),
+        Column("learning_rate", "rate", names.rate),
+        Column("trials", "runs"),
+        Column("sustained", "sustained", number=False),
+        Column("relative_low", "low", _share, raw=True),
+        Column("relative_high", "high", _share, raw=True),
+        Column("note", "note", number=False),
+    )
+    rows = []
+    for p in sorted(points, key=_order):
+        corrected = p.chance_corrected
+        values: tuple[Value, ...] = (
+            p.threshold,
+            p.model,
+            p.task,
+            p.train_size,
+            p.metric,
+            p.tuned_layers,
+            p.frozen_layers,
+            p.probability.get(p.frozen_layers) if p.frozen_layers is not None else None,
+            p.confident_frozen_layers,
+            corrected.frozen_layers if corrected else None,
+            p.relative,
+            names.interval(p.relative_low, p.relative_high, 1),
+            p.score,
+            p.full_score,
+            p.learning_rate,
+            p.trials,
+            p.sustained if p.frozen_layers is not None else None,
+            p.relative_low,
+            p.relative_high,
+            "; ".join(p.notes) or None,
+        )
+        group = f"{p.model}, {p.total_layers} layers"
+        rows.append(Row(values, group=_heading(p) if threshold is None else group))
+    hidden = ["threshold", "model", "relative_low", "relative_high", "note"]
+    hidden += [] if any(p.train_size is not None for p in points) else ["train_size"]
+    if threshold is None and len({p.model for p in points}) > 1:
+        hidden.remove("model")
+    percent = "" if threshold is None else f"{100 * threshold:.4g}"
+    return Table(
+        name="operating_points" + (f"_{percent.replace('.', '_')}" if percent else ""),
+        title=f"Operating points at {percent} % of full quality" if percent else "Operating points",
+        columns=columns,
+        rows=tuple(rows),
+        hidden=frozenset(hidden),
+        folded=folded,
+        note=(
+            "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
+            "Probability: the share of bootstrap draws with this very answer. "
+            "Confident: the deepest freeze that stays above the threshold in 95 % of the draws. "
+            "Above chance: the same question with chance taken off both scores. "
+            "Sustained: no smaller freeze fails."
+        ),
+    )
+
+
+def _order(p: OperatingPoint) -> tuple[object, ...]:
+    return p.threshold, p.model, names.task_order(p.task), p.metric, p.train_size or 0
+
+
+def _heading(p: OperatingPoint) -> str:
+    return f"At {names.percent_short(p.threshold)} of full quality"
+
+
+def _probability(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"

@@ -1,0 +1,323 @@
+"""Inside the processes that train one trial together: rank 0 owns the study, the others follow its cells.
+
+Rank 0 broadcasts each cell as one object, exactly; every rank then runs the same objective. What a rank
+alone knows (a failure, a lost lease) is never acted upon alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from objectives.contract import Cell, CurvePoint, Objective, Report, TrialFailed, TrialRecord
+from study.workers.interrupts import Stopped
+from study.workers.parent import follow_parent
+from study.workers.process_group import CONTROL
+from study.workers.restarts import GROUP_BROKEN
+from study.workers.worker import Event, Job, LeaseLost, run_worker
+
+if TYPE_CHECKING:
+    from storage.claims import Claim
+
+EXCHANGE_HOURS = 6
+"""One rank may build prefix states, or sit out a database restart, while the others wait for it."""
+HEAR_SECONDS = 5.0
+"""For the leader to say which rank is to blame for a broken exchange."""
+HELD_SECONDS = 5.0
+"""For the main thread to leave an exchange with a rank that is gone."""
+
+WAIT, STOP = "wait", "stop"
+
+
+class GroupBroken(BaseException):
+    """Another rank is gone, and what had to be recorded is recorded."""
+
+
+class _Abandoned(BaseException):
+    """Rank 0 lost the trial's lease: all ranks drop the trial together."""
+
+
+def take_part(arguments: argparse.Namespace) -> int:
+    """Rank 0 or a follower, as the arguments say."""
+    if arguments.rank == 0:
+        follow_parent()
+        return _own(arguments)
+    # Only rank 0 has anything to release.
+    follow_parent(signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    return _follow(arguments)
+
+
+def _join_group() -> None:
+    from accelerate import PartialState
+
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU") == "true"
+    state = PartialState(cpu=on_cpu, timeout=timedelta(hours=EXCHANGE_HOURS))
+    assert state.num_processes == int(os.environ["WORLD_SIZE"]), "Accelerate has made no process group"
+
+
+def _exchange(message: Any = None) -> Any:
+    """Rank 0's message, in every rank."""
+    from accelerate.utils import broadcast_object_list
+
+    return broadcast_object_list([message])[0]
+
+
+def _say_failed(out: Callable[[str], None], failure: TrialFailed) -> None:
+    out(f"{CONTROL}{json.dumps({'reason': failure.reason, 'retry': failure.retry})}\n")
+
+
+# --- followers ---------------------------------------------------------------------------------------------
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    from study import request
+
+    say = _take_output()
+    makers = {asked.name: asked.make_objective for asked in request.resolve(arguments)}
+    _join_group()
+    made: tuple[str, Objective] | None = None
+    while (message := _exchange()) != STOP:
+        if message == WAIT:
+            continue
+        study, cell, attempt = message
+        if made is None or made[0] != study:
+            made = None
+            gc.collect()
+            made = (study, makers[study]())
+        try:
+            _set_attempt(made[1], attempt)(cell, _follow_report)
+        except _Abandoned:
+            continue
+        except TrialFailed as failure:
+            _say_failed(say, failure)
+            # A leader that finds this rank alone with its failure ends it here.
+            sys.stdin.readline()
+    _leave_group()
+    return 0
+
+
+def _follow_report(_: CurvePoint) -> None:
+    if _exchange():
+        raise _Abandoned
+
+
+def _set_attempt(objective: Objective, attempt: int) -> Objective:
+    if hasattr(objective, "attempt"):
+        objective.attempt = attempt
+    return objective
+
+
+def _take_output() -> Callable[[str], None]:
+    """Standard output for the leader alone; what libraries print goes to the log."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    return lambda text: _write(out, text)
+
+
+def _write(out: int, text: str) -> None:
+    os.write(out, text.encode())
+
+
+def _leave_group() -> None:
+    import torch.distributed
+
+    torch.distributed.destroy_process_group()
+
+
+# --- rank 0 ------------------------------------------------------------------------------------------------
+
+
+def _own(arguments: argparse.Namespace) -> int:
+    from study.workers.event_lines import EventWriter
+    from study.workers.process import joined
+
+    write = EventWriter()
+    leader = _LeaderLine()
+    with joined(arguments) as jobs:
+        _join_group()
+
+        def on_event(event: Event) -> None:
+            write(event)
+            leader.watch(event)
+            if event.kind == "idle":
+                leader.keep_alive()
+
+        grouped = [_grouped(job, leader, write.text) for job in jobs]
+        try:
+            summary = run_worker(
+                grouped,
+                worker=arguments.worker_name,
+                on_event=on_event,
+                max_retries=arguments.max_retries,
+                join_only=arguments.join_only,
+            )
+        except GroupBroken:
+            summary = None
+    if leader.broken is not None:
+        # The libraries' own clean-up would wait for the rank that is gone.
+        os._exit(GROUP_BROKEN)
+    assert summary is not None
+    if summary.signum is None:
+        _exchange(STOP)
+        _leave_group()
+    return summary.exit_code
+
+
+def _grouped(job: Job, leader: _LeaderLine, say: Callable[[str], None]) -> Job:
+    return replace(job, make_objective=lambda: GroupObjective(job, leader, say))
+
+
+class GroupObjective:
+    """The objective of rank 0: sends the cell to all, runs its own part, and hears of others' failures."""
+
+    def __init__(self, job: Job, leader: _LeaderLine, say: Callable[[str], None]):
+        self._job = job
+        self._leader = leader
+        self._say = say
+        self._part: Objective | None = None
+        self.attempt = 1
+        """Set by the worker before each trial."""
+
+    def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+        leader = self._leader
+        if leader.broken is not None:
+            # Before it has begun: the cell is released, not failed.
+            raise Stopped(signal.SIGTERM)
+        try:
+            with leader.breakable():
+                _exchange((self._job.study.name, cell, self.attempt))
+                if self._part is None:
+                    self._part = self._job.make_objective()
+                return _set_attempt(self._part, self.attempt)(cell, self._shared(report))
+        except TrialFailed as failure:
+            if leader.broken is not None:
+                raise
+            _say_failed(self._say, failure)
+            leader.wait_for_verdict()
+            raise
+        except Exception as error:
+            if leader.hear(HEAR_SECONDS):
+                raise TrialFailed(f"{leader.broken}") from error
+            raise
+
+    def _shared(self, report: Report) -> Report:
+        def shared(point: CurvePoint) -> None:
+            lost = False
+            with self._leader.unbreakable():
+                try:
+                    report(point)
+                except LeaseLost:
+                    lost = True
+            self._leader.check()
+            _exchange(lost)
+            if lost:
+                raise LeaseLost
+
+        return shared
+
+
+class _LeaderLine:
+    """What the leader says, heard by a thread of its own; a broken group breaks off the main thread's trial.
+
+    Where the main thread cannot leave (an exchange on a GPU that nobody will answer), this thread records
+    the failure and ends the process.
+    """
+
+    def __init__(self) -> None:
+        self.broken: str | None = None
+        self._breakable = False
+        self._claim: Claim | None = None
+        self._heard = threading.Event()
+        self._main = threading.main_thread().ident
+        signal.signal(signal.SIGUSR1, self._interrupt)
+        threading.Thread(target=self._listen, name="leader", daemon=True).start()
+
+    def watch(self, event: Event) -> None:
+        """Follow the worker's trial; once it is recorded, a broken group has nothing left to do."""
+        if event.kind == "claimed":
+            self._claim = event.claim
+        elif event.kind in ("finished", "failed", "lost", "released"):
+            self._claim = None
+        if self.broken is not None and event.kind in ("finished", "failed", "lost", "idle"):
+            raise GroupBroken
+
+    def keep_alive(self) -> None:
+        """Followers that heard nothing for hours would take rank 0 for dead."""
+        try:
+            _exchange(WAIT)
+        except Exception:
+            if self.hear(HEAR_SECONDS):
+                raise GroupBroken from None
+            raise
+
+    @contextmanager
+    def breakable(self) -> Iterator[None]:
+        self._breakable = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._breakable = False
+
+    @contextmanager
+    def unbreakable(self) -> Iterator[None]:
+        self._breakable = False
+        try:
+            yield
+        finally:
+            self._breakable = True
+
+    def check(self) -> None:
+        if self.broken is not None:
+            raise TrialFailed(self.broken)
+
+    def hear(self, seconds: float) -> bool:
+        """Whether the leader says, within this time, that the group is broken."""
+        deadline = time.monotonic() + seconds
+        while self.broken is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.broken is not None
+
+    def wait_for_verdict(self) -> None:
+        """Until the leader knows whether all ranks failed alike; if not, it says that the group is broken."""
+        self._heard.wait()
+        self._heard.clear()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message["verdict"] == "broken":
+                self.broken = message["reason"]
+            self._heard.set()
+            if self.broken is not None:
+                self._break_off()
+                return
+
+    def _break_off(self) -> None:
+        assert self._main is not None
+        signal.pthread_kill(self._main, signal.SIGUSR1)
+        claim = self._claim
+        time.sleep(HELD_SECONDS)
+        # Still the same trial: the main thread is held up where no signal reaches it.
+        if claim is not None and self._claim is claim and self.broken is not None:
+            claim.fail(self.broken)
+        os._exit(GROUP_BROKEN)
+
+    def _interrupt(self, _: int, __: FrameType | None) -> None:
+        if self._breakable and self.broken is not None:
+            self._breakable = False
+            raise TrialFailed(self.broken)

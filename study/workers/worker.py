@@ -1,0 +1,295 @@
+"""One worker: claims trials, runs them, plans what a protocol wants next, and leaves when all is done.
+
+It owns no state worth keeping: whatever kills it, the database knows what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed, TrialRecord
+from study.planning import plan_study
+from study.spec import StudySpec
+from study.workers.interrupts import Interrupts, Stopped
+
+if TYPE_CHECKING:
+    from storage.claims import Claim
+    from storage.reading import Counts
+    from storage.studies import StoredStudy
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0
+PLANNING_PAUSE = 10
+"""Times as long as the last plan took (waiting for the lock included), while others still run cells."""
+
+EventKind = Literal[
+    "claimed", "reported", "finished", "failed", "lost", "released", "planned", "reaped", "idle", "left"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One study to work on. The objective is made at the first claim, and dropped when moving on."""
+
+    study: StoredStudy
+    spec: StudySpec
+    make_objective: Callable[[], Objective]
+    cells: frozenset[Cell] | None = None
+    """Where only these cells can be answered (a recorded table)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something a progress display may want to show; fields that do not apply are None."""
+
+    kind: EventKind
+    worker: str
+    study: str
+    cell: Cell | None = None
+    number: int | None = None
+    attempt: int | None = None
+    index: int | None = None
+    """reported: which evaluation, from 0."""
+    point: CurvePoint | None = None
+    record: TrialRecord | None = None
+    reason: str | None = None
+    seconds: float | None = None
+    """finished, failed: from claim to end."""
+    trials: int | None = None
+    """planned, reaped: how many."""
+    counts: Counts | None = None
+    """idle: what the study waits for."""
+    claim: Claim | None = field(default=None, repr=False, compare=False)
+    """For who must end the trial while its own thread is held up."""
+
+
+@dataclass(kw_only=True)
+class WorkerSummary:
+    finished: int = 0
+    failed: int = 0
+    """Trials that failed here, those that are retried included."""
+    lost: int = 0
+    """Trials that were declared dead while they ran here."""
+    seconds: float = 0.0
+    signum: int | None = None
+    """The signal that ended this worker."""
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.signum is None else 128 + self.signum
+
+
+class LeaseLost(BaseException):
+    """Raised through the objective: whatever it still measures would not be accepted."""
+
+
+def run_worker(
+    jobs: Sequence[Job],
+    *,
+    worker: str,
+    on_event: Callable[[Event], None],
+    max_retries: int,
+    join_only: bool = False,
+    poll_seconds: float = POLL_SECONDS,
+) -> WorkerSummary:
+    """Work until nothing waits or runs in any of the studies, or until SIGINT or SIGTERM.
+
+    TrialFailed is recorded and the worker goes on; any other exception of an objective is a programming
+    error: its trial is recorded as failed, and the exception ends the worker.
+    """
+    databases = {id(job.study.database): job.study.database for job in jobs}
+
+    def hurry() -> None:
+        for database in databases.values():
+            database.hurry()
+
+    with Interrupts(hurry) as interrupts:
+        run = _Run(list(jobs), worker, on_event, max_retries, join_only, poll_seconds, interrupts)
+        began = time.monotonic()
+        try:
+            run.work()
+        except Stopped as stopped:
+            run.summary.signum = stopped.signum
+        finally:
+            run.stop_reaping()
+            run.summary.seconds = time.monotonic() - began
+        return run.summary
+
+
+@dataclass
+class _Run:
+    jobs: list[Job]
+    worker: str
+    on_event: Callable[[Event], None]
+    max_retries: int
+    join_only: bool
+    poll_seconds: float
+    interrupts: Interrupts
+    summary: WorkerSummary = field(default_factory=WorkerSummary)
+    _made: tuple[Job, Objective] | None = None
+    _planned: dict[int, Counts] = field(default_factory=dict)
+    _plan_after: dict[int, float] = field(default_factory=dict)
+    _empty_polls: int = 0
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        threading.Thread(target=self._reap, name="reaper", daemon=True).start()
+        while self.jobs:
+            self.interrupts.check()
+            found = self._next()
+            if found is not None:
+                self._empty_polls = 0
+                self._execute(*found)
+            elif self.jobs:
+                self._idle()
+
+    def stop_reaping(self) -> None:
+        self._stopped.set()
+
+    def _reap(self) -> None:
+        """In the background, because staleness must be noticed while every worker is busy."""
+        pause = min(job.study.database.heartbeat_seconds for job in self.jobs) / 4
+        while not self._stopped.wait(pause):
+            for job in list(self.jobs):
+                try:
+                    reaped = job.study.reap(self.max_retries)
+                except Exception as error:
+                    log.warning("could not look for dead trials of %s: %s", job.study.name, error)
+                    continue
+                if reaped:
+                    self._emit("reaped", job, trials=reaped)
+
+    def _next(self) -> tuple[Job, Claim] | None:
+        """A claim, in the study this worker is busy with if it has one. Finished studies leave the list."""
+        for job in sorted(self.jobs, key=lambda job: self._made is None or self._made[0] is not job):
+            claim = self._claim(job)
+            while claim is None and self._plan(job):
+                claim = self._claim(job)
+            if claim is not None:
+                return job, claim
+        return None
+
+    def _claim(self, job: Job) -> Claim | None:
+        return job.study.claim(self.worker, max_retries=self.max_retries)
+
+    def _plan(self, job: Job) -> bool:
+        """Whether there is something new to claim. Plans only if anything has changed since the last time."""
+        if self.join_only:
+            return False
+        counts = job.study.counts()
+        key, began = job.study.study_id, time.monotonic()
+        if self._planned.get(key) == counts or (counts.open and began < self._plan_after.get(key, began)):
+            return False
+        added = plan_study(job.study, job.spec, max_retries=self.max_retries, cells=job.cells)
+        if added:
+            self._emit("planned", job, trials=added)
+            return True
+        self._planned[key] = counts
+        # A hundred idle workers must not spend the tail of a large study on planning it.
+        now = time.monotonic()
+        self._plan_after[key] = now + PLANNING_PAUSE * (now - began)
+        # Nothing waited or ran before this plan, which wanted nothing, nor after it: the study is complete.
+        if counts.open == 0 and job.study.counts().open == 0:
+            self.jobs.remove(job)
+            self._emit("left", job, counts=counts)
+        return False
+
+    def _idle(self) -> None:
+        counts = [job.study.counts() for job in self.jobs]
+        for job, found in zip(self.jobs, counts, strict=True):
+            self._emit("idle", job, counts=found)
+        # One that never plans must not leave between the last trial of a phase and the plan of the next.
+        self._empty_polls = 0 if any(found.open for found in counts) else self._empty_polls + 1
+        if self.join_only and self._empty_polls >= 3:
+            self.jobs.clear()
+            return
+        with self.interrupts.allowed():
+            time.sleep(self.poll_seconds * random.uniform(0.75, 1.25))
+
+    def _execute(self, job: Job, claim: Claim) -> None:
+        began = time.monotonic()
+        self._emit("claimed", job, claim)
+        try:
+            with self.interrupts.allowed():
+                objective = self._objective(job)
+                if hasattr(objective, "attempt"):
+                    objective.attempt = claim.attempt
+                record = objective(claim.cell, self._reporter(job, claim))
+        except Stopped:
+            self._release(job, claim)
+            raise
+        except LeaseLost:
+            claim.abandon()
+            self._lost(job, claim)
+        except TrialFailed as failure:
+            self._fail(job, claim, failure.reason, began, retry=failure.retry)
+        except ElsaError:
+            # This worker cannot run any cell (no model, no data): others may.
+            self._release(job, claim)
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self._fail(job, claim, reason, began, retry=True)
+            raise
+        else:
+            if claim.finish(record):
+                self.summary.finished += 1
+                self._emit("finished", job, claim, record=record, seconds=time.monotonic() - began)
+            else:
+                self._lost(job, claim)
+
+    def _objective(self, job: Job) -> Objective:
+        if self._made is None or self._made[0] is not job:
+            self._made = None
+            # Two models at once may not fit.
+            gc.collect()
+            self._made = (job, job.make_objective())
+        return self._made[1]
+
+    def _reporter(self, job: Job, claim: Claim) -> Callable[[CurvePoint], None]:
+        index = 0
+
+        def report(point: CurvePoint) -> None:
+            nonlocal index
+            with self.interrupts.held():
+                if job.spec.metric in point.metrics:
+                    claim.report(index, point.metrics[job.spec.metric])
+                self._emit("reported", job, claim, index=index, point=point)
+                index += 1
+            if claim.lost:
+                raise LeaseLost
+
+        return report
+
+    def _fail(self, job: Job, claim: Claim, reason: str, began: float, *, retry: bool) -> None:
+        if claim.fail(reason, retry=retry):
+            self.summary.failed += 1
+            self._emit("failed", job, claim, reason=reason, seconds=time.monotonic() - began)
+        else:
+            self._lost(job, claim)
+
+    def _lost(self, job: Job, claim: Claim) -> None:
+        self.summary.lost += 1
+        self._emit("lost", job, claim)
+
+    def _release(self, job: Job, claim: Claim) -> None:
+        # A database that is away now will see the heartbeat end: the trial is reaped instead.
+        with contextlib.suppress(StorageError):
+            claim.release()
+        self._emit("released", job, claim)
+
+    def _emit(self, kind: EventKind, job: Job, claim: Claim | None = None, **details: object) -> None:
+        trial = (
+            {} if claim is None else {"cell": claim.cell, "number": claim.number, "attempt": claim.attempt}
+        )
+        shared = {"kind": kind, "worker": self.worker, "study": job.study.name, "claim": claim}
+        self.on_event(Event(**shared, **trial, **details))  # type: ignore[arg-type]
