@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,16 +197,14 @@ class FineTuning:
         rows = self._rows(cell.train_size)
         with (
             self._fast(cell.frozen_layers),
-            self._prepared(cell) as (model, optimizer, _),
+            self._prepared(cell) as (model, optimizer, parameters),
         ):
             model.train()
             batches = self._epochs(cell.seed, rows, train.encoded, steps + 1)
             for step, batch in enumerate(self._loader.training(train, batches)):
                 if step == 1:
                     started = time.perf_counter()
-                self.accelerator.backward(self._loss(model, batch))
-                optimizer.step()
-                optimizer.zero_grad()
+                self._step(model, optimizer, parameters, batch)
             self._mean_loss(torch.zeros((), device=self.device), 1, 0)
             step_seconds = (time.perf_counter() - started) / steps
             started = time.perf_counter()
@@ -293,16 +291,8 @@ class FineTuning:
         clock = time.perf_counter()
         batches = self._epochs(cell.seed, rows, train.encoded, total_steps)
         for step, batch in enumerate(self._loader.training(train, batches), 1):
-            loss = self._loss(model, batch)
-            peak.look()
-            # DDP averages over processes; the batch's mean is wanted.
-            self.accelerator.backward(loss * self.accelerator.num_processes)
-            self.accelerator.clip_grad_norm_(parameters, self.recipe.max_grad_norm)
-            peak.look()
-            optimizer.step()
+            loss_sum += self._step(model, optimizer, parameters, batch, peak.look)
             schedule.step()
-            optimizer.zero_grad()
-            loss_sum += loss.detach()
             since += 1
             progress.examples += batch.examples
             if step % _CHECK_STEPS == 0 or step in marks:
@@ -322,6 +312,25 @@ class FineTuning:
                 model.train()
                 clock = time.perf_counter()
         return progress
+
+    def _step(
+        self,
+        model: Any,
+        optimizer: Any,
+        parameters: list[torch.nn.Parameter],
+        batch: Batch,
+        look: Callable[[], None] = lambda: None,
+    ) -> torch.Tensor:
+        """One optimiser step; the loss before it. `look` is called where most memory is held."""
+        loss = self._loss(model, batch)
+        look()
+        # DDP averages over processes; the batch's mean is wanted.
+        self.accelerator.backward(loss * self.accelerator.num_processes)
+        self.accelerator.clip_grad_norm_(parameters, self.recipe.max_grad_norm)
+        look()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
 
     def _epochs(
         self, seed: int, rows: NDArray[np.int64], encoded: Encoded, total_steps: int

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Way:
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-        self.tokens = self._answer()["tokens"]
+        self.mean_length: float = self._answer()["mean_length"]
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -162,8 +163,11 @@ def make_data(folder: Path, kind: str, train: int, validation: int) -> tuple[str
     return ("cola" if kind == "cola" else "mrpc"), str(folder)
 
 
-def training_flops(model: str, tokens: int, lengths_squared: float) -> float:
-    """Matrix-product FLOPs of one epoch with nothing frozen: forward 1, backward 2; real tokens only."""
+def training_flops(model: str, tokens: float, lengths_squared: float) -> float:
+    """Matrix-product FLOPs of training on so many tokens, nothing frozen: forward 1, backward 2.
+
+    Padding does not count, and all tokens of the last layer do, whether they were worth computing or not.
+    """
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model)
@@ -172,19 +176,30 @@ def training_flops(model: str, tokens: int, lengths_squared: float) -> float:
     return 3 * config.num_hidden_layers * layer
 
 
-def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[dict[str, Any]]:
+@dataclass
+class Measured:
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """One per cell that ran."""
+    mean_length: float = 0.0
+    """Tokens of a training example, without padding."""
+    step_seconds: list[float] = field(default_factory=list)
+    """Of a training step with nothing frozen, once per repeat."""
+    step_parts: dict[str, float] = field(default_factory=dict)
+
+
+def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> Measured:
     names = arguments.ways.split(",")
     unknown = [name for name in names if name not in WAYS]
     if unknown:
         raise SystemExit(f"unknown way {unknown[0]!r}: choose from {', '.join(WAYS)}")
     depths = integers(arguments.frozen_layers, "--frozen-layers")
     grid_rates = rates(arguments.learning_rates, "--learning-rates")
-    rows: list[dict[str, Any]] = []
+    found = Measured()
     for repeat in range(arguments.repeats):
         # A cache of its own for each repeat: building it is part of what is timed.
         settings = {**settings, "cache": f"{settings['folder']}/cache-{repeat}"}
         ways = [Way(name, settings) for name in names]
-        settings["tokens"] = max(way.tokens for way in ways)
+        found.mean_length = max(way.mean_length for way in ways)
         for way in ways:  # the first steps of a process are not its usual ones, least where it compiles
             for depth in depths if way.name == "compiled" else [max(depths)]:
                 way.run({"frozen_layers": depth, "learning_rate": 1e-9, "seed": 99})
@@ -194,16 +209,16 @@ def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[dic
                 if place and way.name not in SHARED and not arguments.all_cells:
                     continue
                 cell = {"frozen_layers": depth, "learning_rate": rate, "seed": 1}
-                rows.append({"way": way.name, "repeat": repeat, **cell, **way.run(cell)})
+                found.rows.append({"way": way.name, "repeat": repeat, **cell, **way.run(cell)})
                 note = f"repeat {repeat + 1} {way.name:<8} frozen {depth:>2} rate {rate:g}"
-                print(f"{note}: {rows[-1]['seconds']:.2f} s", file=sys.stderr, flush=True)
+                print(f"{note}: {found.rows[-1]['seconds']:.2f} s", file=sys.stderr, flush=True)
         for way in ways:
             if way.name == "cached" and 0 in depths:
                 cell = {"frozen_layers": 0, "learning_rate": grid_rates[0], "seed": 1}
-                arguments.parts = way.run({**cell, "profile": True})
+                found.step_seconds.append(way.run({**cell, "look": "step"})["seconds"])
+                found.step_parts = way.run({**cell, "look": "profile"})
             way.close()
-    arguments.tokens = settings["tokens"]
-    return rows
+    return found
 
 
 def clear(folder: Path) -> None:
@@ -322,35 +337,30 @@ def main() -> None:
             "threads": arguments.threads,
         }
         before = matmul_peak(arguments.threads)
-        rows = measure(arguments, settings)
+        found = measure(arguments, settings)
         result: dict[str, Any] = {
             "machine": f"{platform.processor() or platform.machine()}, {arguments.threads} threads",
             "settings": {name: value for name, value in vars(arguments).items() if name != "json"},
-            "ways": summarise(rows, len(rates(arguments.learning_rates, "--learning-rates"))),
+            "ways": summarise(found.rows, len(rates(arguments.learning_rates, "--learning-rates"))),
             "matmul_peak": max(before, matmul_peak(arguments.threads)),
         }
-        full = [row for row in rows if row["way"] == "cached" and row["frozen_layers"] == 0]
-        if full:
-            tokens = arguments.tokens
-            flops = arguments.epochs * training_flops(model, tokens, tokens * tokens / max(1, count(data)))
-            result["step_flops_per_second"] = flops / min(row["train_seconds"] for row in full)
+        if found.step_seconds:
+            tokens = found.mean_length * arguments.batch_size
+            flops = training_flops(model, tokens, tokens * found.mean_length)
+            result["step_seconds"] = statistics.median(found.step_seconds)
+            result["step_flops_per_second"] = flops / result["step_seconds"]
             result["step_share_of_peak"] = result["step_flops_per_second"] / result["matmul_peak"]
-            batch_tokens = arguments.batch_size * tokens // max(1, count(data))
-            result["product_rate"] = product_rate(arguments.threads, width(model), batch_tokens)
-            result["step_parts"] = arguments.parts
+            result["product_rate"] = product_rate(arguments.threads, width(model), round(tokens))
+            result["step_parts"] = found.step_parts
     print(render(result))
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps({**result, "rows": rows}, indent=1))
+        Path(arguments.json).write_text(json.dumps({**result, "rows": found.rows}, indent=1))
 
 
 def width(model: str) -> int:
     from transformers import AutoConfig
 
     return int(AutoConfig.from_pretrained(model).hidden_size)
-
-
-def count(data: str) -> int:
-    return sum(1 for line in (Path(data) / "train.jsonl").open() if line.strip())
 
 
 if __name__ == "__main__":

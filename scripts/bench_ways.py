@@ -86,8 +86,16 @@ class Ours:
             cache=PrefixCache(Path(settings["cache"])),
         )
 
-    def tokens(self) -> int:
-        return int(self.objective._splits["train"].encoded.offsets[-1])
+    def mean_length(self) -> float:
+        return float(self.objective._splits["train"].encoded.lengths.mean())
+
+    def step(self, cell: dict[str, Any], epochs: int = 2) -> dict[str, float]:
+        """Seconds of one training step, the mean over the batches of whole epochs once it is warm."""
+        from objectives.contract import Cell
+
+        examples = len(self.objective._splits["train"].encoded)
+        steps = epochs * -(-examples // self.objective.recipe.batch_size)
+        return {"seconds": self.objective.time_steps(Cell(**cell), steps)[0]}
 
     def run(self, cell: dict[str, Any]) -> dict[str, float]:
         from objectives.contract import Cell
@@ -224,15 +232,15 @@ def serve(way: str, settings: dict[str, Any]) -> None:
         runner = WithTrainer(settings, padded=way != "trainer", authors=way == "authors")
     answers = sys.stdout
     sys.stdout = sys.stderr
-    print(
-        json.dumps({"tokens": runner.tokens() if isinstance(runner, Ours) else 0}), file=answers, flush=True
-    )
+    mean_length = runner.mean_length() if isinstance(runner, Ours) else 0.0
+    print(json.dumps({"mean_length": mean_length}), file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         machine.give_back_memory()
-        if request.pop("profile", False):
+        look = request.pop("look", None)
+        if look:
             assert isinstance(runner, Ours)
-            print(json.dumps(runner.profile(request)), file=answers, flush=True)
+            print(json.dumps(getattr(runner, look)(request)), file=answers, flush=True)
             continue
         with Peak() as peak:
             started = time.perf_counter()
