@@ -1,6 +1,7 @@
 """Does caching the frozen layers cost quality? Demo tasks, both ways, paired by seed, with an interval.
 
-Cached layers run without dropout, live ones with it; everything else is the same. DEMO model and data.
+Cached layers run without dropout, live ones with it; everything else is the same. DEMO model and data; the
+model itself has no dropout, so it is given BERT's usual one here, without which both ways are the same.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import statistics
 import sys
 import tempfile
@@ -20,14 +22,23 @@ from objectives.contract import Cell, Recipe
 from study.command import integers, seeds
 
 
-def scores(task: str, prefix: str, cells: list[Cell], cache: Path) -> dict[Cell, float]:
+def with_dropout(rate: float, folder: Path) -> str:
+    """The demo model with this dropout wherever BERT has one."""
+    shutil.copytree(demo.MODEL_PATH, folder)
+    path = folder / "config.json"
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **dict.fromkeys(names, rate)}))
+    return str(folder)
+
+
+def scores(task: str, model: str, prefix: str, cells: list[Cell], cache: Path) -> dict[Cell, float]:
     from objectives.data import DEMO, load_data
     from objectives.finetune import FineTuning
     from objectives.models import identify
     from objectives.prefix import PrefixCache
     from objectives.tasks import get_task
 
-    identity = identify(DEMO)
+    identity = identify(model)
     objective = FineTuning(
         data=load_data(get_task(task), DEMO),
         model_path=identity.path,
@@ -51,6 +62,7 @@ def main() -> None:
     parser.add_argument("--tasks", default="mrpc,sst2,stsb")
     parser.add_argument("--frozen-layers", default="6,9,12")
     parser.add_argument("--seeds", default="5")
+    parser.add_argument("--dropout", type=float, default=0.1, help="of the model (0.1)")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
     depths = integers(arguments.frozen_layers, "--frozen-layers")
@@ -58,10 +70,12 @@ def main() -> None:
     rate = sorted(demo.GRID["learning_rates"])[len(demo.GRID["learning_rates"]) // 2]
     rows = []
     print("DEMO  | task | frozen | cached | live | cached - live, 95 % interval | within |")
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as temporary:
+        model = with_dropout(arguments.dropout, Path(temporary) / "model")
+        cache = Path(temporary) / "cache"
         for task in arguments.tasks.split(","):
             cells = [Cell(depth, rate, seed) for depth in depths for seed in chosen]
-            cached, live = (scores(task, prefix, cells, Path(cache)) for prefix in ("cached", "live"))
+            cached, live = (scores(task, model, prefix, cells, cache) for prefix in ("cached", "live"))
             for depth in depths:
                 here = [cell for cell in cells if cell.frozen_layers == depth]
                 pairs = [(cached[cell], live[cell]) for cell in here]
