@@ -189,9 +189,6 @@ class Measured:
 
 def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> Measured:
     names = arguments.ways.split(",")
-    unknown = [name for name in names if name not in WAYS]
-    if unknown:
-        raise SystemExit(f"unknown way {unknown[0]!r}: choose from {', '.join(WAYS)}")
     depths = integers(arguments.frozen_layers, "--frozen-layers")
     grid_rates = rates(arguments.learning_rates, "--learning-rates")
     found = Measured()
@@ -318,6 +315,9 @@ def main() -> None:
     )
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.ways.split(",") if name not in WAYS]
+    if unknown:
+        parser.error(f"unknown way {unknown[0]!r}: choose from {', '.join(WAYS)}")
     with tempfile.TemporaryDirectory(prefix="elsa-bench-") as temporary:
         folder = Path(temporary)
         model = arguments.model or make_model(folder / "model", arguments.layers, arguments.width)

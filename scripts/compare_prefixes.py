@@ -1,7 +1,8 @@
-"""Does caching the frozen layers cost quality? Demo tasks, both ways, paired by seed, with an interval.
+"""Does caching the frozen layers cost quality? Both ways, paired by seed, with an interval.
 
-Cached layers run without dropout, live ones with it; everything else is the same. DEMO model and data; the
-model itself has no dropout, so it is given BERT's usual one here, without which both ways are the same.
+Cached layers run without dropout, live ones with it; everything else is the same. Without --model and --data
+it is the DEMO, whose model has no dropout of its own: both ways then give the same numbers, unless --dropout
+gives it some.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from objectives import demo
 from objectives.contract import Cell, Recipe
+from objectives.data import TaskData
+from objectives.models import resolve_path
 from study.command import integers, seeds
 
 
-def with_dropout(rate: float, folder: Path) -> str:
-    """The demo model with this dropout wherever BERT has one."""
-    shutil.copytree(demo.MODEL_PATH, folder)
+def with_dropout(model: str, rate: float, folder: Path) -> str:
+    """A copy of a model's folder with this dropout wherever BERT has one."""
+    shutil.copytree(model, folder)
     path = folder / "config.json"
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     path.write_text(json.dumps({**json.loads(path.read_text()), **dict.fromkeys(names, rate)}))
     return str(folder)
 
 
-def scores(task: str, model: str, prefix: str, cells: list[Cell], cache: Path) -> dict[Cell, float]:
-    from objectives.data import DEMO, load_data
+def scores(data: TaskData, model: str, recipe: Recipe, cells: list[Cell], cache: Path) -> dict[Cell, float]:
     from objectives.finetune import FineTuning
     from objectives.models import identify
     from objectives.prefix import PrefixCache
-    from objectives.tasks import get_task
 
     identity = identify(model)
     objective = FineTuning(
-        data=load_data(get_task(task), DEMO),
+        data=data,
         model_path=identity.path,
         model_fingerprint=identity.fingerprint,
-        recipe=Recipe(**{**demo.RECIPE, "prefix": prefix}),
+        recipe=recipe,
         cache=PrefixCache(cache),
+        largest_train_size=cells[0].train_size,
     )
     return {cell: objective(cell, lambda point: None).score for cell in cells}
 
@@ -59,26 +61,42 @@ def interval(values: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="a folder or hub name (default: the demo's)")
+    parser.add_argument("--data", help="a folder of train and validation files (default: the demo's)")
     parser.add_argument("--tasks", default="mrpc,sst2,stsb")
     parser.add_argument("--frozen-layers", default="6,9,12")
+    parser.add_argument("--learning-rate", type=float, help="(default: the middle one of the demo's)")
+    parser.add_argument("--epochs", type=float, default=3, help="with --model (3)")
+    parser.add_argument("--train-size", type=int, help="training examples (default: all)")
     parser.add_argument("--seeds", default="5")
-    parser.add_argument("--dropout", type=float, default=0.1, help="of the model (0.1)")
+    parser.add_argument("--dropout", type=float, help="of a model in a folder (default: its own)")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
+    from objectives.data import DEMO, load_data
+    from objectives.tasks import get_task
+
+    if bool(arguments.model) != bool(arguments.data):
+        parser.error("--model and --data go together")
+    middle = sorted(demo.GRID["learning_rates"])[len(demo.GRID["learning_rates"]) // 2]
+    rate = arguments.learning_rate or middle
     depths = integers(arguments.frozen_layers, "--frozen-layers")
     chosen = seeds(arguments.seeds, "--seeds")
-    rate = sorted(demo.GRID["learning_rates"])[len(demo.GRID["learning_rates"]) // 2]
+    cells = [Cell(depth, rate, seed, arguments.train_size) for depth in depths for seed in chosen]
+    settings = {"epochs": arguments.epochs} if arguments.model else demo.RECIPE
+    badge = "" if arguments.model else "DEMO  "
+    print(f"{badge}| task | frozen | cached | live | cached - live, 95 % interval | within |")
     rows = []
-    print("DEMO  | task | frozen | cached | live | cached - live, 95 % interval | within |")
     with tempfile.TemporaryDirectory() as temporary:
-        model = with_dropout(arguments.dropout, Path(temporary) / "model")
-        cache = Path(temporary) / "cache"
+        folder = Path(temporary)
+        model = arguments.model or DEMO
+        if arguments.dropout is not None:
+            model = with_dropout(resolve_path(model), arguments.dropout, folder / "model")
         for task in arguments.tasks.split(","):
-            cells = [Cell(depth, rate, seed) for depth in depths for seed in chosen]
-            cached, live = (scores(task, model, prefix, cells, cache) for prefix in ("cached", "live"))
+            data = load_data(get_task(task), arguments.data or DEMO)
+            recipes = [Recipe(**{**settings, "prefix": prefix}) for prefix in ("cached", "live")]
+            cached, live = (scores(data, model, recipe, cells, folder / "cache") for recipe in recipes)
             for depth in depths:
-                here = [cell for cell in cells if cell.frozen_layers == depth]
-                pairs = [(cached[cell], live[cell]) for cell in here]
+                pairs = [(cached[cell], live[cell]) for cell in cells if cell.frozen_layers == depth]
                 difference = [ours - theirs for ours, theirs in pairs]
                 half, mean = interval(difference), statistics.mean(difference)
                 row = {
@@ -92,7 +110,7 @@ def main() -> None:
                 }
                 rows.append(row)
                 print(
-                    f"DEMO  | {task} | {depth} | {row['cached']:.4f} | {row['live']:.4f} | "
+                    f"{badge}| {task} | {depth} | {row['cached']:.4f} | {row['live']:.4f} | "
                     f"{mean:+.4f} ± {half:.4f} | {'yes' if row['within'] else 'no'} |",
                     flush=True,
                 )
