@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -75,16 +76,20 @@ def _text(arguments: argparse.Namespace, database: Database) -> str:
 
 
 def _watch(arguments: argparse.Namespace, database: Database) -> int:
+    from study.workers.interrupts import Interrupts, Stopped
+
     clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() and not arguments.json else ""
     try:
-        while True:
-            text = _text(arguments, database)
-            heading = "" if arguments.json else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
-            sys.stdout.write(f"{clear}{heading}{text}\n" + ("" if clear or arguments.json else "\n"))
-            sys.stdout.flush()
-            time.sleep(arguments.watch)
-    except KeyboardInterrupt:
-        return 0
+        with Interrupts(database.hurry) as interrupts:
+            while True:
+                with interrupts.allowed():
+                    text = _text(arguments, database)
+                    heading = "" if arguments.json else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
+                    sys.stdout.write(f"{clear}{heading}{text}\n" + ("" if clear or arguments.json else "\n"))
+                    sys.stdout.flush()
+                    time.sleep(arguments.watch)
+    except Stopped as stopped:
+        return 0 if stopped.signum == signal.SIGINT else 128 + stopped.signum
 
 
 if __name__ == "__main__":

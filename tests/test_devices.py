@@ -122,5 +122,7 @@ def test_cores_of_a_container_and_of_a_job(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_looking_for_gpus_imports_no_torch() -> None:
-    program = "import sys; from study import devices; devices.find(); sys.exit('torch' in sys.modules)"
+    program = (
+        "import sys; from study.workers import devices; devices.find(); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -27,9 +27,13 @@ TASK = get_task("sst2")
 def builder(
     tmp_path: Path, *, family: str = "bert", train: int = 32, dtype: torch.dtype = torch.float32
 ) -> Builder:
-    path = tiny.save_model(family, tmp_path / family)
-    loaded = Pretrained(path, TASK, torch.device("cpu"))
-    data = load_data(TASK, tiny.save_data(tmp_path / f"data-{train}", train))
+    model, examples = tmp_path / family, tmp_path / f"data-{train}"
+    if not model.exists():  # Others may be reading it.
+        tiny.save_model(family, model)
+    if not examples.exists():
+        tiny.save_data(examples, train)
+    loaded = Pretrained(str(model), TASK, torch.device("cpu"))
+    data = load_data(TASK, str(examples))
     encoded = encode(
         TASK,
         data.train,
