@@ -33,26 +33,19 @@ class _Bits:
 
 
 class _Dropout(torch.autograd.Function):
-    """Keeps the two bytes of random bits per element, where PyTorch keeps a float of the mask."""
-
     @staticmethod
     def forward(context: Any, values: torch.Tensor, rate: float, stream: _Bits) -> torch.Tensor:
-        bits = stream.draw(values.shape)
-        context.save_for_backward(bits)
-        context.rate = rate
-        return _factors(bits, rate, values.dtype).mul_(values)
+        # Zeros and ones as floats at once: a mask would have to be cast wherever it is used.
+        factors = torch.empty(values.shape, dtype=values.dtype)
+        torch.ge(stream.draw(values.shape), round(rate * _LEVELS) - _LEVELS // 2, out=factors)
+        factors.mul_(1 / (1 - rate))
+        context.save_for_backward(factors)
+        return values * factors
 
     @staticmethod
     def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        (bits,) = context.saved_tensors
-        return _factors(bits, context.rate, gradients[0].dtype).mul_(gradients[0]), None, None
-
-
-def _factors(bits: torch.Tensor, rate: float, dtype: torch.dtype) -> torch.Tensor:
-    """Zero where the bits say drop, else what keeps the mean; floats at once, for a mask must be cast."""
-    factors = torch.empty(bits.shape, dtype=dtype)
-    torch.ge(bits, round(rate * _LEVELS) - _LEVELS // 2, out=factors)
-    return factors.mul_(1 / (1 - rate))
+        (factors,) = context.saved_tensors
+        return gradients[0] * factors, None, None
 
 
 @contextmanager
