@@ -34,6 +34,7 @@ from objectives.models import Pretrained
 from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.readout import Readout
 from objectives.replay import Replay
+from objectives.schedule import Schedule
 
 SELECTION = "selection"
 _CHECK_STEPS = 100
@@ -278,21 +279,18 @@ class FineTuning:
     ) -> _Progress:
         train = self._splits["train"]
         rows = self._rows(cell.train_size)
-        epoch_steps = math.ceil(len(rows) / self.recipe.batch_size)
-        total_steps = max(1, math.ceil(self.recipe.epochs * epoch_steps))
-        schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer.optimizer, lambda step: self._factor(step, epoch_steps, total_steps)
-        )
-        marks = self._evaluation_steps(epoch_steps, total_steps)
+        schedule = Schedule(self.recipe, len(rows))
+        learning_rate = torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, schedule.factor)
+        marks = schedule.evaluated()
         progress = _Progress()
         loss_sum = torch.zeros((), device=self.device)
         since = 0
         model.train()
         clock = time.perf_counter()
-        batches = self._epochs(cell.seed, rows, train.encoded, total_steps)
+        batches = self._epochs(cell.seed, rows, train.encoded, schedule.total_steps)
         for step, batch in enumerate(self._loader.training(train, batches), 1):
             loss_sum += self._step(model, optimizer, parameters, batch, peak.look)
-            schedule.step()
+            learning_rate.step()
             since += 1
             progress.examples += batch.examples
             if step % _CHECK_STEPS == 0 or step in marks:
@@ -303,7 +301,7 @@ class FineTuning:
                 scores = self._evaluate(model)
                 progress.evaluation_seconds += time.perf_counter() - clock
                 point = CurvePoint(
-                    epoch=round(step / epoch_steps, 4), step=step, train_loss=mean, metrics=scores
+                    epoch=round(step / schedule.epoch_steps, 4), step=step, train_loss=mean, metrics=scores
                 )
                 progress.curve.append(point)
                 report(point)
@@ -347,20 +345,6 @@ class FineTuning:
                     return
                 step += 1
                 yield rows[batch]
-
-    def _factor(self, step: int, epoch_steps: int, total_steps: int) -> float:
-        """Linear warm-up, then linear decay to zero."""
-        warmup = round(self.recipe.warmup * epoch_steps)
-        if step < warmup:
-            return step / warmup
-        return max(0.0, (total_steps - step) / max(1, total_steps - warmup))
-
-    def _evaluation_steps(self, epoch_steps: int, total_steps: int) -> set[int]:
-        count = math.ceil(self.recipe.epochs * self.recipe.evaluations_per_epoch)
-        part = epoch_steps / self.recipe.evaluations_per_epoch
-        return {min(total_steps, max(1, round(number * part))) for number in range(1, count + 1)} | {
-            total_steps
-        }
 
     def _logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """In full precision; the replay gets the states of the frozen layers, cached or computed now."""

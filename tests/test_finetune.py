@@ -18,6 +18,7 @@ from objectives.finetune import FineTuning
 from objectives.machine import private_memory_bytes
 from objectives.models import identify
 from objectives.prefix import PrefixCache
+from objectives.schedule import Schedule
 from objectives.tasks import get_task
 
 Make = Callable[..., FineTuning]
@@ -184,9 +185,9 @@ def test_evaluations_fall_on_fractions_of_an_epoch(make: Make) -> None:
     assert [point.step for point in record.curve] == [3, 6, 9]
 
 
-def test_warm_up_rises_and_decay_ends_at_zero(make: Make) -> None:
-    objective = make(warmup=0.5, epochs=2)
-    factors = [objective._factor(step, 10, 20) for step in range(21)]
+def test_warm_up_rises_and_decay_ends_at_zero() -> None:
+    schedule = Schedule(Recipe(warmup=0.5, epochs=2, batch_size=8), examples=80)
+    factors = [schedule.factor(step) for step in range(21)]
     assert factors[:6] == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert factors[20] == 0
     assert np.allclose(np.diff(factors[5:]), -1 / 15)

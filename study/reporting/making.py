@@ -64,36 +64,21 @@ def studies_table(provenance: Provenance) -> Table | None:
 
 
 def machines_tables(provenance: Provenance) -> list[Table]:
-    found = []
-    if provenance.machines:
-        columns = (
-            Column("host", "host", number=False),
-            Column("device", "device", number=False),
-            Column("trials", "complete trials"),
+    """What the trials ran on, and how many of them: hosts and devices, packages and versions."""
+    found = {("host", "device"): provenance.machines, ("package", "version"): provenance.versions}
+    return [
+        Table(
+            name=title.lower(),
+            title=title,
+            columns=(
+                *(Column(name, name, number=False) for name in labels),
+                Column("trials", "complete trials"),
+            ),
+            rows=tuple(Row(row) for row in rows),
         )
-        found.append(
-            Table(
-                name="machines",
-                title="Machines",
-                columns=columns,
-                rows=tuple(Row(m) for m in provenance.machines),
-            )
-        )
-    if provenance.versions:
-        columns = (
-            Column("package", "package", number=False),
-            Column("version", "version", number=False),
-            Column("trials", "complete trials"),
-        )
-        found.append(
-            Table(
-                name="versions",
-                title="Versions",
-                columns=columns,
-                rows=tuple(Row(v) for v in provenance.versions),
-            )
-        )
-    return found
+        for title, (labels, rows) in zip(("Machines", "Versions"), found.items(), strict=True)
+        if rows
+    ]
 
 
 def ranges(numbers: Sequence[int]) -> str:
