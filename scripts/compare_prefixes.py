@@ -2,7 +2,8 @@
 
 Cached layers run without dropout, live ones with it; everything else is the same. Without --model and --data
 it is the DEMO, whose model has no dropout of its own: both ways then give the same numbers, unless --dropout
-gives it some.
+gives it some, which it was not pretrained with. `make_demo_model.py --start` goes on pretraining it with
+dropout, as BERTs are; `--model FOLDER --data demo` then compares with that.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ def interval(values: list[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="a folder or hub name (default: the demo's)")
-    parser.add_argument("--data", help="a folder of train and validation files (default: the demo's)")
+    parser.add_argument("--data", help="a folder of train and validation files (default: demo)")
     parser.add_argument("--tasks", default="mrpc,sst2,stsb")
     parser.add_argument("--frozen-layers", default="6,9,12")
     parser.add_argument("--learning-rate", type=float, help="(default: the middle one of the demo's)")
-    parser.add_argument("--epochs", type=float, default=3, help="with --model (3)")
+    parser.add_argument("--epochs", type=float, default=3, help="with data in a folder (3)")
     parser.add_argument("--train-size", type=int, help="training examples (default: all)")
     parser.add_argument("--seeds", default="5")
     parser.add_argument("--dropout", type=float, help="of a model in a folder (default: its own)")
@@ -82,8 +83,9 @@ def main() -> None:
     depths = integers(arguments.frozen_layers, "--frozen-layers")
     chosen = seeds(arguments.seeds, "--seeds")
     cells = [Cell(depth, rate, seed, arguments.train_size) for depth in depths for seed in chosen]
-    settings = {"epochs": arguments.epochs} if arguments.model else demo.RECIPE
-    badge = "" if arguments.model else "DEMO  "
+    source = arguments.data or DEMO
+    settings = demo.RECIPE if source == DEMO else {"epochs": arguments.epochs}
+    badge = "DEMO  " if source == DEMO else ""
     print(f"{badge}| task | frozen | cached | live | cached - live, 95 % interval | within |")
     rows = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -92,7 +94,7 @@ def main() -> None:
         if arguments.dropout is not None:
             model = with_dropout(resolve_path(model), arguments.dropout, folder / "model")
         for task in arguments.tasks.split(","):
-            data = load_data(get_task(task), arguments.data or DEMO)
+            data = load_data(get_task(task), source)
             recipes = [Recipe(**{**settings, "prefix": prefix}) for prefix in ("cached", "live")]
             cached, live = (scores(data, model, recipe, cells, folder / "cache") for recipe in recipes)
             for depth in depths:

@@ -6,6 +6,9 @@ can replace which.
 
 Seeded and self-contained: no data, no network. `python scripts/make_demo_model.py` writes
 objectives/demo_model again; `--steps 5 --out /tmp/model` is a quick look.
+
+BERTs are pretrained with dropout; the demo's was not. To go on with it, on passages it has not seen:
+`--start objectives/demo_model --dropout 0.1 --seed 2 --steps 6000 --out FOLDER`.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ def make_tokenizer(out: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def make_model(vocabulary: int, layers: int) -> BertForPreTraining:
+def make_model(vocabulary: int, layers: int, dropout: float) -> BertForPreTraining:
     from transformers import BertConfig, BertForPreTraining
 
     return BertForPreTraining(
@@ -80,8 +83,8 @@ def make_model(vocabulary: int, layers: int) -> BertForPreTraining:
             num_attention_heads=HEADS,
             intermediate_size=INNER,
             max_position_embeddings=MAX_LENGTH,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
             initializer_range=0.05,
         )
     )
@@ -90,11 +93,25 @@ def make_model(vocabulary: int, layers: int) -> BertForPreTraining:
 def stack(model: BertForPreTraining) -> BertForPreTraining:
     """A model of twice the depth whose upper half repeats the lower: it starts from what that learnt."""
     layers = len(model.bert.encoder.layer)
-    deeper = make_model(model.config.vocab_size, 2 * layers)
+    deeper = make_model(model.config.vocab_size, 2 * layers, model.config.hidden_dropout_prob)
     deeper.load_state_dict(model.state_dict(), strict=False)
     for i, layer in enumerate(model.bert.encoder.layer):
         deeper.bert.encoder.layer[layers + i].load_state_dict(layer.state_dict())
     return deeper
+
+
+def load(
+    start: Path, out: Path, dropout: float
+) -> tuple[PreTrainedTokenizerFast, BertForPreTraining, list[Phase]]:
+    """A pretrained model with this dropout, its tokenizer, and the last phase again, at its depth."""
+    from transformers import BertForPreTraining, BertTokenizer
+
+    tokenizer = BertTokenizer.from_pretrained(start)
+    tokenizer.save_pretrained(out)
+    model = BertForPreTraining.from_pretrained(
+        start, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
+    return tokenizer, model, [PHASES[-1]._replace(layers=model.config.num_hidden_layers, share=1.0)]
 
 
 def batches(tokenizer: Any, stream: Iterator[Passage], size: int) -> Iterator[dict[str, torch.Tensor]]:
@@ -224,21 +241,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     default = Path(__file__).resolve().parent.parent / "objectives" / "demo_model"
     parser.add_argument("--out", type=Path, default=default, help="folder to write (default: %(default)s)")
+    parser.add_argument("--start", type=Path, help="a folder this script wrote: go on with its model")
+    parser.add_argument("--dropout", type=float, default=0.0, help="of the model (%(default)s)")
     parser.add_argument("--steps", type=int, default=8_500)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
+    if options.start and options.out == default:
+        parser.error("--start needs --out: the demo's own model is made from nothing")
 
     import torch
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer(options.out)
     stream = passages(options.seed)
-    model = make_model(len(tokenizer), PHASES[0].layers)
-    for phase in PHASES:
+    phases: Sequence[Phase] = PHASES
+    if options.start:
+        tokenizer, model, phases = load(options.start, options.out, options.dropout)
+    else:
+        tokenizer = make_tokenizer(options.out)
+        model = make_model(len(tokenizer), PHASES[0].layers, options.dropout)
+    for phase in phases:
         if phase.layers > model.config.num_hidden_layers:
             model = stack(model)
         steps = max(1, round(phase.share * options.steps))

@@ -112,3 +112,24 @@ def test_the_script_makes_a_loadable_folder_twice_the_same(tmp_path: Path) -> No
     assert json.loads((tmp_path / "one" / "config.json").read_text()) == shipped
     vocabulary = AutoTokenizer.from_pretrained(tmp_path / "one").get_vocab()
     assert vocabulary == AutoTokenizer.from_pretrained(demo.MODEL_PATH).get_vocab()
+
+
+def test_the_script_goes_on_with_a_model_and_gives_it_dropout(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForPreTraining, AutoTokenizer
+
+    shipped = (demo.MODEL_PATH / "model.safetensors").read_bytes()
+    further = ["--start", str(demo.MODEL_PATH), "--dropout", "0.1", "--steps", "3", "--batch-size", "4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(script, "load", None)  # Should the refusal fail, nothing is written.
+        with pytest.raises(SystemExit):
+            script.main(further)
+    script.main([*further, "--out", str(tmp_path)])
+    assert (demo.MODEL_PATH / "model.safetensors").read_bytes() == shipped
+    assert (tmp_path / "model.safetensors").read_bytes() != shipped
+    model = AutoModelForPreTraining.from_pretrained(tmp_path)
+    config = model.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    # Only a model that kept what it had learnt guesses so well after three steps.
+    assert script.masked_accuracy(model, AutoTokenizer.from_pretrained(tmp_path), count=100) > 0.5
