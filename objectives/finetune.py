@@ -35,6 +35,7 @@ from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.readout import Readout
 from objectives.replay import Replay
 from objectives.schedule import Schedule
+from objectives.vocabulary import Vocabulary
 
 SELECTION = "selection"
 _CHECK_STEPS = 100
@@ -94,6 +95,7 @@ class FineTuning:
         self._compute_depth = 0
         """The depth whose states do not fit into the cache and are computed for each batch."""
         self._splits = self._encode(model_fingerprint, largest_train_size, cache.folder)
+        self._vocabulary = Vocabulary(self.model, [split.encoded for split in self._splits.values()])
         machine.settle()
 
     def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, Split]:
@@ -146,6 +148,7 @@ class FineTuning:
     def _run(self, cell: Cell, report: Report) -> TrialRecord:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
+        sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         started = time.perf_counter()
         prefix = self._load_prefix(cell.frozen_layers)
         prefix_seconds = time.perf_counter() - started
@@ -167,8 +170,8 @@ class FineTuning:
             selection_score=scored.metrics.get(f"{SELECTION}_{self.metric}"),
             chance=metrics.chance(self.metric, self._splits[self.task.validation[0]].encoded.labels),
             train_examples=len(self._rows(cell.train_size)),
-            trainable_parameters=sum(p.numel() for p in parameters),
-            total_parameters=sum(p.numel() for p in self.model.parameters()),
+            trainable_parameters=sum(size for size, tuned in sizes if tuned),
+            total_parameters=sum(size for size, _ in sizes),
             train_seconds=round(progress.train_seconds, 4),
             evaluation_seconds=round(progress.evaluation_seconds, 4),
             prefix_seconds=round(prefix_seconds, 4) if skips else None,
@@ -186,7 +189,7 @@ class FineTuning:
         """All that makes a step faster and leaves what it computes as it is."""
         # The compiler brings a dropout of its own.
         tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self.device)
-        with self._readout.reading(), tuned:
+        with self._readout.reading(), self._vocabulary.alone(), tuned:
             yield
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
