@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,18 +25,18 @@ from objectives import machine, metrics
 from objectives.batches import Batch, Loader, Split
 from objectives.compiled import Compiled
 from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
-from objectives.data import TaskData, draw_subset, split_selection
+from objectives.data import TaskData
 from objectives.dropout import fast_dropout
-from objectives.encoding import Encoded, encode, training_batches
+from objectives.encoding import Encoded
 from objectives.layers import find_layers
 from objectives.models import Pretrained
 from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.readout import Readout
 from objectives.replay import Replay
 from objectives.schedule import Schedule
+from objectives.splits import SELECTION, Splits
 from objectives.vocabulary import Vocabulary
 
-SELECTION = "selection"
 _CHECK_STEPS = 100
 """Steps between looks at the loss for divergence: each look waits for the device."""
 _DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -68,7 +67,7 @@ class FineTuning:
     ):
         from datetime import timedelta
 
-        self.task, self.data, self.recipe, self.cache = data.task, data, recipe, cache
+        self.task, self.recipe, self.cache = data.task, recipe, cache
         self.metric = "accuracy" if recipe.accuracy else self.task.metric
         # A process keeps one precision for good, but a worker may move on to a study with another.
         AcceleratorState._reset_state()
@@ -94,46 +93,26 @@ class FineTuning:
         self._compiled = Compiled(self.stack, self.device) if recipe.compile else None
         self._compute_depth = 0
         """The depth whose states do not fit into the cache and are computed for each batch."""
-        self._splits = self._encode(model_fingerprint, largest_train_size, cache.folder)
-        self._vocabulary = Vocabulary(self.model, [split.encoded for split in self._splits.values()])
+        self._splits = Splits(
+            data,
+            recipe,
+            self.pretrained,
+            model_fingerprint=model_fingerprint,
+            largest_train_size=largest_train_size,
+            folder=cache.folder,
+            builder=self._builder(),
+        )
+        self._vocabulary = Vocabulary(self.model, self._splits.encoded())
         machine.settle()
 
-    def _encode(self, model_fingerprint: str, largest: int | None, folder: Path) -> dict[str, Split]:
-        """Training pool, validation splits and selection split, tokenised once."""
-        left = self.model.config.model_type == "xlnet"
-        key = f"{model_fingerprint}\0{self.data.fingerprint}\0{left}"
-
-        def tokens(name: str, dataset: Any) -> Encoded:
-            return encode(
-                self.task,
-                dataset,
-                self.pretrained.tokenizer,
-                max_length=self.recipe.max_length,
-                left=left,
-                key=f"{key}\0{name}",
-                cache=folder,
-            )
-
-        whole = tokens("train", self.data.train)
-        held: NDArray[np.int64] | None = None
-        if self.recipe.selection_split:
-            pool, held = split_selection(self.data, self.recipe.selection_split)
-        else:
-            pool = draw_subset(self.data, largest)
-        self._pool = pool
-        examples = {"train": whole if len(pool) == len(whole) else whole.take(pool)}
-        examples |= {name: tokens(name, split) for name, split in self.data.validation.items()}
-        if held is not None:
-            examples[SELECTION] = whole.take(held)
+    def _builder(self) -> Callable[[Encoded], Builder]:
         weights = weight_digests(self.stack)
         dtype = _DTYPES[self.recipe.mixed_precision]
-        return {
-            name: Split(
-                encoded,
-                Builder(self.model, self._replay, encoded, weights, dtype, self.accelerator.autocast),
-            )
-            for name, encoded in examples.items()
-        }
+
+        def build(encoded: Encoded) -> Builder:
+            return Builder(self.model, self._replay, encoded, weights, dtype, self.accelerator.autocast)
+
+        return build
 
     def __call__(self, cell: Cell, report: Report) -> TrialRecord:
         try:
@@ -169,7 +148,7 @@ class FineTuning:
             curve=tuple(progress.curve),
             selection_score=scored.metrics.get(f"{SELECTION}_{self.metric}"),
             chance=metrics.chance(self.metric, self._splits[self.task.validation[0]].encoded.labels),
-            train_examples=len(self._rows(cell.train_size)),
+            train_examples=len(self._splits.rows(cell.train_size)),
             trainable_parameters=sum(size for size, tuned in sizes if tuned),
             total_parameters=sum(size for size, _ in sizes),
             train_seconds=round(progress.train_seconds, 4),
@@ -198,13 +177,13 @@ class FineTuning:
         self.stack.freeze(cell.frozen_layers)
         self._load_prefix(0)
         train = self._splits["train"]
-        rows = self._rows(cell.train_size)
+        rows = self._splits.rows(cell.train_size)
         with (
             self._fast(cell.frozen_layers),
             self._prepared(cell) as (model, optimizer, parameters),
         ):
             model.train()
-            batches = self._epochs(cell.seed, rows, train.encoded, steps + 1)
+            batches = self._splits.batches(cell.seed, rows, steps + 1)
             for step, batch in enumerate(self._loader.training(train, batches)):
                 if step == 1:
                     started = time.perf_counter()
@@ -224,33 +203,22 @@ class FineTuning:
         name = f"{SELECTION}_{self.metric}" if SELECTION in self._splits else self.metric
         return max(curve, key=lambda point: point.metrics[name])
 
-    def _rows(self, train_size: int | None) -> NDArray[np.int64]:
-        """The places in the training pool that this size trains on."""
-        if train_size is None:
-            return np.arange(len(self._pool))
-        return np.searchsorted(self._pool, draw_subset(self.data, train_size))
-
     def _load_prefix(self, depth: int) -> str | None:
         """Give every split its states at this depth; say how the frozen layers will run."""
-        self._compute_depth = 0
-        for split in self._splits.values():
-            split.states = None
+        cached = depth >= 1 and self.recipe.prefix == "cached"
+        fits = cached and self._splits.state_bytes() <= self.cache.budget()
+        self._splits.load_states(self.cache, depth if fits else 0)
+        self._compute_depth = depth if cached and not fits else 0
         if depth < 1:
             return None
-        if self.recipe.prefix == "live":
+        if not cached:
             return "live"
-        size = sum(split.builder.size() for split in self._splits.values())
-        if size > self.cache.budget():
-            if self.accelerator.is_main_process:
-                self.cache.warn(
-                    f"prefix cache: {size:,} bytes for frozen_layers={depth} exceed the budget of "
-                    f"{self.cache.budget():,}; its frozen layers run in every step"
-                )
-            self._compute_depth = depth
-            return "uncached"
-        for split in self._splits.values():
-            split.states = self.cache.states(split.builder, depth)
-        return "cached"
+        if not fits and self.accelerator.is_main_process:
+            self.cache.warn(
+                f"prefix cache: {self._splits.state_bytes():,} bytes for frozen_layers={depth} exceed the "
+                f"budget of {self.cache.budget():,}; its frozen layers run in every step"
+            )
+        return "cached" if fits else "uncached"
 
     @contextmanager
     def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
@@ -281,7 +249,7 @@ class FineTuning:
         report: Report,
     ) -> _Progress:
         train = self._splits["train"]
-        rows = self._rows(cell.train_size)
+        rows = self._splits.rows(cell.train_size)
         schedule = Schedule(self.recipe, len(rows))
         learning_rate = torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, schedule.factor)
         marks = schedule.evaluated()
@@ -290,7 +258,7 @@ class FineTuning:
         since = 0
         model.train()
         clock = time.perf_counter()
-        batches = self._epochs(cell.seed, rows, train.encoded, schedule.total_steps)
+        batches = self._splits.batches(cell.seed, rows, schedule.total_steps)
         for step, batch in enumerate(self._loader.training(train, batches), 1):
             loss_sum += self._step(model, optimizer, parameters, batch, peak.look)
             learning_rate.step()
@@ -333,22 +301,6 @@ class FineTuning:
         optimizer.zero_grad()
         return loss.detach()
 
-    def _epochs(
-        self, seed: int, rows: NDArray[np.int64], encoded: Encoded, total_steps: int
-    ) -> Iterator[NDArray[np.int64]]:
-        """The global batches of the whole run, the same in every process."""
-        generator = np.random.default_rng(seed)
-        lengths = encoded.lengths[rows]
-        step = 0
-        while True:
-            for batch in training_batches(
-                lengths, self.recipe.batch_size, generator, self.recipe.group_by_length
-            ):
-                if step == total_steps:
-                    return
-                step += 1
-                yield rows[batch]
-
     def _logits(self, model: Any, batch: Batch) -> torch.Tensor:
         """In full precision; the replay gets the states of the frozen layers, cached or computed now."""
         with self.accelerator.autocast():
@@ -378,7 +330,7 @@ class FineTuning:
     def _evaluate(self, model: Any) -> dict[str, float]:
         """All metrics on all splits; those of the selection split carry its name."""
         model.eval()
-        names = [*self.task.validation, *([SELECTION] if SELECTION in self._splits else [])]
+        names = self._splits.evaluated()
         labels = {name: self._splits[name].encoded.labels for name in names}
         logits = {name: self._predict(model, self._splits[name]) for name in names}
         broken = [name for name in names if not np.isfinite(logits[name]).all()]

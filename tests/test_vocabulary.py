@@ -86,7 +86,7 @@ def test_the_optimiser_keeps_the_used_rows_only_and_only_where_embeddings_are_tr
         with objective._fast(depth), objective._prepared(Cell(depth, 1e-3, 1)) as (_, _, parameters):
             ours = [p for p in parameters if p is words(objective).weight]
             held[depth] = ours[0].shape[0] if ours else None
-    splits = [split.encoded for split in objective._splits.values()]
+    splits = objective._splits.encoded()
     used = {0} | {int(token) for split in splits for token in split.columns["input_ids"]}
     assert held == {-1: None, 0: len(used), 1: None}
     assert words(objective).weight.shape[0] == WIDER

@@ -1,0 +1,109 @@
+"""A study's examples as its model sees them: the training pool, the validation splits, the selection split.
+
+Which rows a training size takes, in which batches, and with which stored states; nothing is computed on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.batches import Split
+from objectives.data import draw_subset, split_selection
+from objectives.encoding import Encoded, encode, training_batches
+
+if TYPE_CHECKING:
+    from objectives.contract import Recipe
+    from objectives.data import TaskData
+    from objectives.models import Pretrained
+    from objectives.prefix import Builder, PrefixCache
+
+SELECTION = "selection"
+
+
+class Splits:
+    """`splits[name]` for "train", the task's validation splits, and "selection" where one is held out."""
+
+    def __init__(
+        self,
+        data: TaskData,
+        recipe: Recipe,
+        pretrained: Pretrained,
+        *,
+        model_fingerprint: str,
+        largest_train_size: int | None,
+        folder: Path,
+        builder: Callable[[Encoded], Builder],
+    ):
+        self._data, self._recipe = data, recipe
+        left = pretrained.model.config.model_type == "xlnet"
+        key = f"{model_fingerprint}\0{data.fingerprint}\0{left}"
+
+        def tokens(name: str, dataset: Any) -> Encoded:
+            return encode(
+                data.task,
+                dataset,
+                pretrained.tokenizer,
+                max_length=recipe.max_length,
+                left=left,
+                key=f"{key}\0{name}",
+                cache=folder,
+            )
+
+        whole = tokens("train", data.train)
+        held: NDArray[np.int64] | None = None
+        if recipe.selection_split:
+            self._pool, held = split_selection(data, recipe.selection_split)
+        else:
+            self._pool = draw_subset(data, largest_train_size)
+        examples = {"train": whole if len(self._pool) == len(whole) else whole.take(self._pool)}
+        examples |= {name: tokens(name, split) for name, split in data.validation.items()}
+        if held is not None:
+            examples[SELECTION] = whole.take(held)
+        self._splits = {name: Split(encoded, builder(encoded)) for name, encoded in examples.items()}
+
+    def __getitem__(self, name: str) -> Split:
+        return self._splits[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._splits
+
+    def encoded(self) -> list[Encoded]:
+        return [split.encoded for split in self._splits.values()]
+
+    def evaluated(self) -> list[str]:
+        """The names of the splits that are predicted: the task's own, and the selection split."""
+        return [*self._data.task.validation, *([SELECTION] if SELECTION in self else [])]
+
+    def rows(self, train_size: int | None) -> NDArray[np.int64]:
+        """The places in the training pool that this size trains on."""
+        if train_size is None:
+            return np.arange(len(self._pool))
+        return np.searchsorted(self._pool, draw_subset(self._data, train_size))
+
+    def batches(self, seed: int, rows: NDArray[np.int64], steps: int) -> Iterator[NDArray[np.int64]]:
+        """The global batches of a whole run on these rows, the same in every process."""
+        generator = np.random.default_rng(seed)
+        lengths = self["train"].encoded.lengths[rows]
+        taken = 0
+        while True:
+            for batch in training_batches(
+                lengths, self._recipe.batch_size, generator, self._recipe.group_by_length
+            ):
+                if taken == steps:
+                    return
+                taken += 1
+                yield rows[batch]
+
+    def state_bytes(self) -> int:
+        """Of one depth's states of all splits."""
+        return sum(split.builder.size() for split in self._splits.values())
+
+    def load_states(self, cache: PrefixCache, depth: int) -> None:
+        """Give every split its states after this many layers; none at depth 0 and below."""
+        for split in self._splits.values():
+            split.states = cache.states(split.builder, depth) if depth >= 1 else None
