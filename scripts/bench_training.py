@@ -281,7 +281,8 @@ def render(result: dict[str, Any]) -> str:
     if "step_share_of_peak" in result:
         lines.append(
             f"training step with nothing frozen: {result['step_flops_per_second'] / 1e9:.1f} GFLOP/s of a "
-            f"matrix-multiply peak of {result['matmul_peak'] / 1e9:.1f}: {result['step_share_of_peak']:.0%}; "
+            f"matrix-multiply peak of {result['matmul_peak'] / 1e9:.1f}: {result['step_share_of_peak']:.0%} "
+            f"({result['machine']}); "
             f"a layer's own products and nothing else: {result['product_rate'] / result['matmul_peak']:.0%}"
         )
         total = sum(result["step_parts"].values())
@@ -339,7 +340,8 @@ def main() -> None:
         before = matmul_peak(arguments.threads)
         found = measure(arguments, settings)
         result: dict[str, Any] = {
-            "machine": f"{platform.processor() or platform.machine()}, {arguments.threads} threads",
+            "machine": f"{platform.processor() or platform.machine()}, {instructions()}, "
+            f"{arguments.threads} threads",
             "settings": {name: value for name, value in vars(arguments).items() if name != "json"},
             "ways": summarise(found.rows, len(rates(arguments.learning_rates, "--learning-rates"))),
             "matmul_peak": max(before, matmul_peak(arguments.threads)),
@@ -355,6 +357,13 @@ def main() -> None:
     print(render(result))
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({**result, "rows": found.rows}, indent=1))
+
+
+def instructions() -> str:
+    """The vector instructions in use, which set the peak: AVX512 has twice AVX2's."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def width(model: str) -> int:
