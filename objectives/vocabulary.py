@@ -24,7 +24,7 @@ class Vocabulary:
 
     def __init__(self, model: PreTrainedModel, data: Iterable[Encoded]):
         module = model.get_input_embeddings()
-        self._module = module if isinstance(module, nn.Embedding) else None
+        self._module = module if isinstance(module, nn.Embedding) and not _shared(module, model) else None
         if self._module is None:
             return
         used = torch.zeros(self._module.num_embeddings, dtype=torch.bool)
@@ -62,3 +62,9 @@ class Vocabulary:
 
     def _place(self, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (self._places[inputs[0]], *inputs[1:])
+
+
+def _shared(embeddings: nn.Embedding, model: nn.Module) -> bool:
+    """Whether another module computes with the same weight, which must then stay whole."""
+    owners = [m for m in model.modules() if any(p is embeddings.weight for p in m._parameters.values())]
+    return len(owners) > 1

@@ -15,7 +15,7 @@ import stored
 import synthetic
 from test_figures import SCORES, small_table
 
-from objectives.contract import UsageError
+from objectives.contract import Recipe, UsageError
 from storage.database import Database
 from study import provenance, report, trial_table
 from study.analysis.analyse import Analysis, analyse
@@ -174,6 +174,25 @@ def test_the_caveats_of_choosing_and_reporting_on_the_same_scores() -> None:
     text = markdown(content(held_out))
     assert "chosen on the same scores" not in text
     assert "chosen on a held-out share of the training data" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, True),
+        ({"recipe": Recipe(prefix="live")}, False),
+        ({"frozen_layers": (-1, 0)}, False),
+        ({"recorded": True}, False),
+    ],
+)
+def test_frozen_layers_without_dropout_are_a_caveat_of_studies_that_cached_them(
+    changes: dict[str, object], told: bool
+) -> None:
+    table = small_table(SCORES)
+    spec = stored.make_spec(**{"recorded": False, **changes})
+    known = provenance.Provenance(studies=(("mrpc-tiny", spec),))
+    text = markdown(document(table, analyse(table, draws=50), known))
+    assert ("ran without dropout (--prefix cached)" in text) is told
 
 
 def test_the_outlier_filter_says_how_many_runs_it_removed() -> None:

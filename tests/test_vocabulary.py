@@ -99,27 +99,45 @@ def test_a_token_that_no_data_holds_fails_instead_of_reading_another_row(tmp_pat
         words(objective)(torch.tensor([[WIDER - 1]]))
 
 
-def test_the_padding_row_stays_without_gradient(tmp_path: Path) -> None:
-    embedding = torch.nn.Embedding(9, 2, padding_idx=4)
-    encoded = Encoded(
-        {"input_ids": np.array([7, 2, 7], np.int32)}, np.array([0, 3]), np.zeros(1), {"input_ids": 4}, False
-    )
+class Model(torch.nn.Module):
+    """Nine words, of which one pads."""
 
-    class Model:
-        device = torch.device("cpu")
+    device = torch.device("cpu")
 
-        def get_input_embeddings(self) -> torch.nn.Embedding:
-            return embedding
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(9, 2, padding_idx=4)
 
-    before = embedding.weight.detach().clone()
-    with Vocabulary(Model(), [encoded]).alone():  # type: ignore[arg-type]
-        assert embedding.padding_idx == 1
-        embedding(torch.tensor([7, 4, 2])).sum().backward()
-        assert embedding.weight.grad is not None
-        assert embedding.weight.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.words
+
+
+ENCODED = Encoded(
+    {"input_ids": np.array([7, 2, 7], np.int32)}, np.array([0, 3]), np.zeros(1), {"input_ids": 4}, False
+)
+
+
+def test_the_padding_row_stays_without_gradient() -> None:
+    model: Any = Model()
+    words = model.words
+    before = words.weight.detach().clone()
+    with Vocabulary(model, [ENCODED]).alone():
+        assert words.padding_idx == 1
+        words(torch.tensor([7, 4, 2])).sum().backward()
+        assert words.weight.grad.tolist() == [[1, 1], [0, 0], [1, 1]]
         with torch.no_grad():
-            embedding.weight -= embedding.weight.grad
-    assert embedding.padding_idx == 4
+            words.weight -= words.weight.grad
+    assert words.padding_idx == 4
     expected = before.clone()
     expected[[2, 7]] -= 1
-    torch.testing.assert_close(embedding.weight.detach(), expected)
+    torch.testing.assert_close(words.weight.detach(), expected)
+
+
+def test_a_weight_that_another_module_uses_too_stays_whole() -> None:
+    model: Any = Model()
+    with Vocabulary(model, [ENCODED]).alone():
+        assert model.words.weight.shape == (3, 2)
+    model.decoder = torch.nn.Linear(2, 9)
+    model.decoder.weight = model.words.weight
+    with Vocabulary(model, [ENCODED]).alone():
+        assert model.words.weight.shape == (9, 2)

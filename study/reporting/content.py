@@ -14,7 +14,7 @@ from study.reporting import figure_costs, figure_quality, figure_rates, figure_r
 from study.reporting import published as beside
 from study.reporting.answer import answers, facts
 from study.reporting.document import Block, Bullets, Document, Section, Words
-from study.reporting.remarks import caveats, notes
+from study.reporting.remarks import caveats, dropout_left_out, notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def document(table: pd.DataFrame, analysis: Analysis, provenance: Provenance | N
         _costs(analysis, found),
         _low_resource(analysis),
         _learning(analysis, provenance),
-        _trust(table, analysis),
+        _trust(table, analysis, provenance),
         _making(analysis, provenance),
     )
     return Document(
@@ -138,8 +138,9 @@ def _learning(analysis: Analysis, provenance: Provenance) -> Section:
     return Section("learning-curves", "Learning curves", (chart or missing,))
 
 
-def _trust(table: pd.DataFrame, analysis: Analysis) -> Section:
-    blocks: list[Block] = [Bullets(caveats(analysis)), tables.failures_table(table, analysis)]
+def _trust(table: pd.DataFrame, analysis: Analysis, provenance: Provenance) -> Section:
+    warnings = Bullets((*caveats(analysis), *dropout_left_out(provenance)))
+    blocks: list[Block] = [warnings, tables.failures_table(table, analysis)]
     found = notes(analysis)
     if found:
         blocks += [Words("What the analysis noted on the way:"), Bullets(found)]

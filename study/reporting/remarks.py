@@ -9,6 +9,7 @@ from itertools import filterfalse
 from study import names
 from study.analysis.analyse import Analysis
 from study.analysis.quality import DepthScore
+from study.provenance import Provenance
 
 MOST_PLACES = 4
 _COUNTS = re.compile(r"\d+ (failed|diverged|runs collapsed|trials not finished|runs removed)")
@@ -54,6 +55,18 @@ def caveats(analysis: Analysis) -> tuple[str, ...]:
         "are fixed, and another choice of these may move the answer."
     )
     return tuple(found)
+
+
+def dropout_left_out(provenance: Provenance) -> tuple[str, ...]:
+    """What a cached prefix means for whoever fine-tunes in another way."""
+    trained = [spec for _, spec in provenance.studies if not spec.recorded]
+    if not any(spec.recipe.prefix == "cached" and max(spec.frozen_layers) >= 1 for spec in trained):
+        return ()
+    return (
+        "Frozen layers ran without dropout (--prefix cached). A fine-tuning that keeps dropout on in its "
+        "frozen layers may score lower than this: put them into evaluation mode there, or measure it with "
+        "--prefix live.",
+    )
 
 
 def notes(analysis: Analysis) -> tuple[str, ...]:
