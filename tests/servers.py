@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
@@ -67,7 +68,7 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, second
     raise RuntimeError(f"nothing answers on port {port}: {log.read_text()[-2000:]}")
 
 
-class Server:
+class Server(ABC):
     """`start` and `stop` may be repeated; the data stay until `remove`, which does not shut down cleanly."""
 
     kind: str
@@ -80,15 +81,15 @@ class Server:
         self._log = self.folder / "server.log"
         self.prepare()
 
-    def prepare(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def prepare(self) -> None: ...
 
-    def command(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def command(self) -> list[str]: ...
 
+    @abstractmethod
     def create(self, database: str) -> str:
         """A new, empty database; its URL."""
-        raise NotImplementedError
 
     def start(self) -> None:
         with self._log.open("ab") as log:
@@ -114,8 +115,8 @@ class Server:
                     raise
                 time.sleep(0.05)
 
-    def _connect(self) -> AbstractContextManager[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _connect(self) -> AbstractContextManager[Any]: ...
 
     def _end(self, signum: int) -> None:
         if self._process is not None:
