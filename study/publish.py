@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 20.0
 LARGEST_SHARE = 0.05
 """Of one core's time: a study that takes long to analyse is published less often."""
-DRAWS = 1_000
 STAMP = "published"
 """The study's attribute that says who published last, when, and at which counts."""
 KEEP = "\n---\n\n*What you write below this line is kept.*\n\n"
@@ -43,7 +42,7 @@ def publish(study: StoredStudy, spec: StudySpec) -> None:
     from study.trial_table import from_stored
 
     table = from_stored(study)
-    analysis = analyse(table, draws=DRAWS) if len(table) else None
+    analysis = analyse(table) if len(table) else None
     kept = _kept(get_note(study.optuna_study))
     save_note(study.optuna_study, f"{note(study, spec, table, analysis)}{KEEP}{kept}")
     for identity, figure in _figures(analysis, spec).items():

@@ -192,7 +192,7 @@ def test_frozen_layers_without_dropout_are_a_caveat_of_studies_that_cached_them(
     spec = stored.make_spec(**{"recorded": False, **changes})
     known = provenance.Provenance(studies=(("mrpc-tiny", spec),))
     text = markdown(document(table, analyse(table, draws=50), known))
-    assert ("ran without dropout (--prefix cached)" in text) is told
+    assert ("frozen layers ran without dropout" in text) is told
 
 
 def test_the_outlier_filter_says_how_many_runs_it_removed() -> None:

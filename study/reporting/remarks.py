@@ -63,7 +63,7 @@ def dropout_left_out(provenance: Provenance) -> tuple[str, ...]:
     if not any(spec.recipe.prefix == "cached" and max(spec.frozen_layers) >= 1 for spec in trained):
         return ()
     return (
-        "Frozen layers ran without dropout (--prefix cached). A fine-tuning that keeps dropout on in its "
+        "With --prefix cached frozen layers ran without dropout. A fine-tuning that keeps dropout on in its "
         "frozen layers may score lower than this: put them into evaluation mode there, or measure it with "
         "--prefix live.",
     )
