@@ -11,6 +11,7 @@ import numpy as np
 from objectives.contract import Cell, Outcome
 from study import protocols
 from study.protocols import adaptive
+from study.protocols.evidence import freeze_order
 from study.protocols.outcomes import best_rate
 from study.protocols.units import cell_units, prefix_units
 from study.recording import Recording
@@ -81,7 +82,8 @@ def answer(spec: StudySpec, outcomes: list[Outcome]) -> int | None:
             quality[depth] = float(np.mean(runs))
     if quality.get(0, 0.0) <= 0:
         return None
-    return max(depth for depth, mean in quality.items() if mean >= (spec.threshold - 1e-9) * quality[0])
+    reaching = [depth for depth, mean in quality.items() if mean >= (spec.threshold - 1e-9) * quality[0]]
+    return max(reaching, key=freeze_order)
 
 
 def _at(cell: Cell, depth: int, rate: float | None) -> bool:

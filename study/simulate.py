@@ -33,12 +33,19 @@ class Pair:
 
     @property
     def answers(self) -> dict[int | None, float]:
-        """Shares of the repeats by frozen layers, the most frequent first."""
-        counts = Counter(replay.frozen_layers for replay in self.replays)
+        """Shares of the repeats by tuned layers, the most frequent first."""
+        counts = Counter(_tuned(self.recording, replay.frozen_layers) for replay in self.replays)
         return {answer: count / len(self.replays) for answer, count in counts.most_common()}
 
     @property
+    def exact(self) -> float:
+        """Share of the repeats with the very answer of the exhaustive protocol."""
+        hits = [replay.frozen_layers == self.recording.answer for replay in self.replays]
+        return sum(hits) / len(hits)
+
+    @property
     def agreement(self) -> float:
+        """Share of the repeats with an answer that the exhaustive protocol's own 90 % set holds."""
         right = {self.recording.answer, *self.recording.answer_set}
         return sum(replay.frozen_layers in right for replay in self.replays) / len(self.replays)
 
@@ -112,6 +119,7 @@ def to_json(pairs: Sequence[Pair]) -> dict[str, Any]:
     return {
         "pairs": [_pair_json(pair) for pair in pairs],
         "agreement": _mean([pair.agreement for pair in pairs]),
+        "exact": _mean([pair.exact for pair in pairs]),
         "compute": _mean([pair.compute for pair in pairs]),
         "idle": _mean([pair.mean("idle") for pair in pairs]),
     }
@@ -125,8 +133,9 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
         "train_size": recording.train_size,
         "exhaustive_tuned_layers": _tuned(recording, recording.answer),
         "exhaustive_set": sorted(recording.total_layers - max(n, 0) for n in recording.answer_set),
-        "answers": {str(_tuned(recording, answer)): share for answer, share in pair.answers.items()},
+        "answers": {str(tuned): share for tuned, share in pair.answers.items()},
         "agreement": pair.agreement,
+        "exact": pair.exact,
         "compute": pair.compute,
         "cells": pair.mean("cells"),
         "idle": pair.mean("idle"),
@@ -155,20 +164,24 @@ def _check(arguments: Any) -> None:
 
 def _text(pairs: Sequence[Pair], arguments: Any) -> str:
     """A table for people: tuned layers, exhaustive and found."""
+    from study.recording import SET_SHARE
+
     figures = to_json(pairs)
-    head = ("model", "task", "exhaustive", "agree", "cells", "compute", "idle")
-    lines = ["{:<16}{:<10}{:>10}  {:>6} {:>6} {:>8} {:>6}  answers".format(*head)]
+    head = ("model", "task", "exhaustive", "agree", "exact", "cells", "compute", "idle")
+    lines = ["{:<16}{:<10}{:>10}  {:>6} {:>6} {:>6} {:>8} {:>6}  answers".format(*head)]
     for pair, row in zip(pairs, figures["pairs"], strict=True):
         answers = " ".join(f"{tuned}:{share:.0%}" for tuned, share in row["answers"].items())
         task = pair.recording.task + (f"/{row['train_size']}" if row["train_size"] else "")
         lines.append(
             f"{row['model']:<16}{task:<10}{row['exhaustive_tuned_layers']!s:>10}  {row['agreement']:>6.1%} "
-            f"{row['cells']:>6.1f} {row['compute']:>8.1%} {row['idle']:>6.1%}  {answers}"
+            f"{row['exact']:>6.1%} {row['cells']:>6.1f} {row['compute']:>8.1%} {row['idle']:>6.1%}  {answers}"
         )
     lines.append(
         f"{arguments.protocol}, {len(pairs)} pairs x {arguments.repeats} repeats, prefix {arguments.prefix}, "
         f"{arguments.workers} worker{'s' * (arguments.workers > 1)}: agreement {figures['agreement']:.1%} "
-        f"(worst {min(pair.agreement for pair in pairs):.1%}), compute {figures['compute']:.1%} of the "
+        f"(worst {min(pair.agreement for pair in pairs):.1%}) with the exhaustive answer's own "
+        f"{SET_SHARE:.0%} set, {figures['exact']:.1%} with the very answer "
+        f"(worst {min(pair.exact for pair in pairs):.1%}); compute {figures['compute']:.1%} of the "
         f"exhaustive protocol (worst {max(pair.compute for pair in pairs):.1%}), in tuned layers"
     )
     return "\n".join(lines)

@@ -131,6 +131,13 @@ def test_says_full_model_when_no_depth_reaches_the_threshold() -> None:
     assert "0 frozen (12 tuned)" in adaptive.explain(spec, outcomes)
 
 
+def test_frozen_embeddings_leave_every_layer_tuned() -> None:
+    spec = make_spec(frozen_layers=(-1, 0, 6, 12))
+    outcomes = search(spec, curve({0: 1.0, -1: 0.99, 6: 0.5, 12: 0.4}))
+    assert answer(spec, outcomes) == -1
+    assert "answer -1 frozen (12 tuned)" in adaptive.explain(spec, outcomes)
+
+
 def test_is_thrifty_on_a_clear_curve() -> None:
     spec = make_spec()
     outcomes = search(spec, curve(smooth_curve(12, 9)))

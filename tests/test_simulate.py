@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,47 @@ def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
     assert (grid.compute, grid.agreement) == (pytest.approx(1.0), 1.0)
 
 
+def with_embeddings(share: float) -> pd.DataFrame:
+    """A table in which frozen embeddings keep a share of the full quality, and frozen layers nothing."""
+    from study.trial_table import normalise
+
+    depths = {0: 1.0, -1: share, 6: 0.5, 9: 0.4}
+    rows = [
+        {**row, "frozen_layers": depth, "score": row["score"] * kept}
+        for row in paper_log("embeddings", [], noise=0.001)
+        if row["learning_rate"] == RATES[2]
+        for depth, kept in depths.items()
+    ]
+    return normalise(pd.DataFrame(rows), source="embeddings")
+
+
+def test_frozen_embeddings_are_deeper_than_nothing_frozen() -> None:
+    (pair,) = simulate.simulate(with_embeddings(0.99), repeats=3, protocol="grid")
+    assert pair.recording.answer == -1
+    assert [run.frozen_layers for run in pair.replays] == [-1, -1, -1]
+    assert (pair.agreement, pair.exact) == (1.0, 1.0)
+
+
+def test_answers_with_the_same_tuned_layers_are_counted_together() -> None:
+    (pair,) = simulate.simulate(with_embeddings(0.99), repeats=2, protocol="grid")
+    mixed = replace(pair, replays=[pair.replays[0], replace(pair.replays[1], frozen_layers=0)])
+    (row,) = simulate.to_json([mixed])["pairs"]
+    assert row["answers"] == {"12": 1.0}
+    assert row["exact"] == 0.5
+
+
+def test_an_answer_of_the_set_agrees_but_is_not_exact(table: pd.DataFrame) -> None:
+    (pair,) = simulate.simulate(table[table["task"] == "noisy"], repeats=2)[:1]
+    answer = pair.recording.answer
+    assert answer is not None
+    recording = replace(pair.recording, answer_set=frozenset({answer, answer - 1}))
+    runs = [replace(pair.replays[0], frozen_layers=n) for n in (answer, answer - 1, answer - 1, 0)]
+    mixed = replace(pair, recording=recording, replays=runs)
+    assert (mixed.agreement, mixed.exact) == (0.75, 0.25)
+    figures = simulate.to_json([mixed])
+    assert (figures["agreement"], figures["exact"]) == (0.75, 0.25)
+
+
 def test_the_same_repeat_is_the_same_study(table: pd.DataFrame) -> None:
     recording = recordings(table, 0.9)[-1]
     spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="cached")
@@ -160,7 +202,9 @@ def test_json_is_the_contract(
     assert (twelve["task"], twelve["exhaustive_tuned_layers"]) == ("cliff", 2)
     assert twelve["answers"] == {"2": 1.0}
     assert (twelve["agreement"], 0 < twelve["compute"] < 0.45) == (1.0, True)
-    assert "agreement 100.0%" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "agreement 100.0%" in printed
+    assert "own 90% set, 100.0% with the very answer (worst 100.0%)" in printed
 
 
 @pytest.mark.parametrize(

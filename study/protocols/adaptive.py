@@ -12,7 +12,7 @@ import numpy as np
 
 from objectives.contract import Cell, Outcome, UsageError
 from study.protocols.budget import Purse
-from study.protocols.evidence import FULL, Evidence, Spot
+from study.protocols.evidence import FULL, Evidence, Spot, tuned_layers
 from study.protocols.posterior import RATE_MARGIN, Posterior
 from study.protocols.units import cell_units
 from study.spec import StudySpec
@@ -233,7 +233,8 @@ def _explain_size(spec: StudySpec, outcomes: Sequence[Outcome], size: int | None
     if belief is None:
         left = any(o.state in ("WAITING", "RUNNING") for o in mine) or not mine
         return where + ("no full-model run yet" if left else "every full-model run failed: no answer")
-    answer = f"{belief.frozen_layers} frozen ({spec.total_layers - belief.frozen_layers} tuned)"
+    tuned = tuned_layers(spec.total_layers, belief.frozen_layers)
+    answer = f"{belief.frozen_layers} frozen ({tuned} tuned)"
     probability = float(belief.probability[belief.answer])
     figures = f"answer {answer} at {spec.threshold:.0%}, probability {probability:.2f}, {len(mine)} cells"
     if belief.full <= 0:

@@ -22,6 +22,11 @@ def freeze_order(frozen_layers: int) -> float:
     return 0.5 if frozen_layers == -1 else float(frozen_layers)
 
 
+def tuned_layers(total_layers: int, frozen_layers: int) -> int:
+    """Frozen embeddings leave every layer tuned."""
+    return total_layers - max(frozen_layers, 0)
+
+
 Spot = tuple[int, int]
 """A depth (as frozen layers) and the index of a learning rate in ascending order."""
 
