@@ -126,12 +126,13 @@ def watermark(connection: Connection, study_id: int) -> tuple[int, int]:
 
 
 def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:
+    trials = _trials(connection, study_id)
     parameters = _parameters(connection, study_id)
     values = _values(connection, study_id)
     scores = _attributes(connection, USER_ATTRIBUTES, study_id, ["selection_score"])
     system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY])
     found = []
-    for row in _trials(connection, study_id):
+    for row in trials:
         cell = cell_of(parameters[row.trial_id])
         if cell is None:
             continue
@@ -175,6 +176,7 @@ def outcome(trial: CellTrial) -> Outcome:
 
 
 def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
+    trials = _trials(connection, study_id)
     parameters = _parameters(connection, study_id)
     values = _values(connection, study_id)
     user = _attributes(connection, USER_ATTRIBUTES, study_id)
@@ -186,7 +188,7 @@ def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
         )
         curves[row.trial_id].append((row.step, value))
     found = []
-    for row in _trials(connection, study_id):
+    for row in trials:
         cell = cell_of(parameters[row.trial_id])
         if cell is None:
             continue
@@ -211,6 +213,8 @@ def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
 
 
 def _trials(connection: Connection, study_id: int) -> Sequence[Row[Any]]:
+    """To be read before what hangs on them: each select sees what is committed by then, so that a trial that
+    reads as ended has all that its end wrote."""
     return connection.execute(
         select(TRIALS).where(TRIALS.c.study_id == study_id).order_by(TRIALS.c.trial_id)
     ).all()

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import optuna
 import pytest
+from sqlalchemy import event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
@@ -173,6 +174,29 @@ def test_planning_survives_a_trial_that_arrives_while_it_thinks(study: StoredStu
 
     assert other.plan(interfering, space=SPACE, max_retries=1) == len(CELLS) - 1
     assert len(other.trials()) == len(CELLS)
+
+
+def test_what_ends_between_two_selects_is_read_whole(study: StoredStudy, shared_url: str) -> None:
+    """A cell that reads as COMPLETE without its score would have its learning rate passed over."""
+    for at in range(12):
+        claim = claimed(study)
+        reader = Database.open(shared_url)
+        selects = itertools.count()
+
+        def end(*_: object, at: int = at, claim: Claim = claim, selects: Iterator[int] = selects) -> None:
+            if next(selects) == at:
+                assert claim.finish(RECORD) if at % 2 else claim.fail("diverged", retry=False)
+
+        event.listen(reader.engine, "after_cursor_execute", end)
+        seen = reader.study(study.name)
+        for outcome in seen.outcomes():
+            assert (outcome.state == "COMPLETE") == (outcome.score is not None), at
+            assert outcome.state != "WAITING" or outcome.cell != claim.cell, "its failure is final"
+        for trial in seen.trials():
+            assert (trial.state == "COMPLETE") == (trial.record is not None), at
+            assert trial.state != "FAIL" or trial.reason == "diverged"
+        assert next(selects) > 11
+        reader.close()
 
 
 def test_claims_are_exclusive_and_run_out(study: StoredStudy) -> None:
