@@ -21,6 +21,7 @@ from storage.schema import (
     CURVE_VALUES,
     HEARTBEATS,
     PARAMETERS,
+    STUDIES,
     SYSTEM_ATTRIBUTES,
     TRIALS,
     USER_ATTRIBUTES,
@@ -65,13 +66,17 @@ def system_attribute(key: str) -> ScalarSelect[Any]:
     return own.correlate(TRIALS).scalar_subquery()
 
 
-def lock(connection: Connection, trial_id: int) -> tuple[TrialState, str | None]:
-    """The trial's state, which stays until the transaction ends, and the token of who may write to it."""
+def lock(connection: Connection, trial_id: int) -> tuple[TrialState | None, str | None]:
+    """The trial's state, which stays until the transaction ends, and the token of who may write to it.
+
+    None and None for a trial that was deleted with its study."""
     row = connection.execute(
         select(TRIALS.c.state, system_attribute(rows.CLAIM))
         .where(TRIALS.c.trial_id == trial_id)
         .with_for_update()
-    ).one()
+    ).one_or_none()
+    if row is None:
+        return None, None
     return row[0], None if row[1] is None else json.loads(row[1])
 
 
@@ -84,12 +89,15 @@ class Claim:
         self.max_retries = max_retries
         self._token = token
         found = started.execute(
-            select(TRIALS.c.number, system_attribute(rows.RETRY_HISTORY), PARAMETERS)
-            .join_from(TRIALS, PARAMETERS)
+            select(TRIALS.c.number, system_attribute(rows.RETRY_HISTORY), STUDIES.c.study_name, PARAMETERS)
+            .select_from(TRIALS.join(STUDIES).join(PARAMETERS))
             .where(TRIALS.c.trial_id == trial_id)
         ).all()
         self.number: int = found[0][0] if found else -1
         history = found[0][1] if found else None
+        if found:
+            # SQLite gives the ids of deleted trials to the next ones, of whatever study.
+            rows.check_name(found[0].study_name, study.name)
         cell = cell_of({row.param_name: row.param_value for row in found})
         if cell is None:
             raise StorageError(
@@ -217,7 +225,7 @@ class Claim:
 
     def _fail(self, reason: str, retry: bool) -> bool:
         with self.study.database.write() as connection:
-            rows.lock_study(connection, self.study.study_id)
+            rows.lock_study(connection, self.study.study_id, self.study.name)
             state, token = lock(connection, self.trial_id)
             if token != self._token or state != TrialState.RUNNING:
                 # As in _complete; but a reaper fails it too, in other words.

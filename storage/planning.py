@@ -47,7 +47,7 @@ def _plan_once(
     if not (trials or again or spent):
         return 0
     with study.database.write() as connection:
-        rows.lock_study(connection, study.study_id)
+        rows.lock_study(connection, study.study_id, study.name)
         if reading.watermark(connection, study.study_id) != before:
             return None
         for trial in spent.values():

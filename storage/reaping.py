@@ -82,12 +82,12 @@ class Reaper:
 
     def _fail_once(self, trial_id: int, seen: Sighting, max_retries: int) -> bool:
         with self._study.database.write() as connection:
-            rows.lock_study(connection, self._study.study_id)
-            state, number = rows.lock_trial(connection, trial_id)
+            rows.lock_study(connection, self._study.study_id, self._study.name)
+            trial = rows.lock_trial(connection, trial_id)
             newest = connection.scalar(
                 select(HEARTBEATS.c.heartbeat).where(HEARTBEATS.c.trial_id == trial_id).with_for_update()
             )
-            if state != TrialState.RUNNING or newest != seen.heartbeat:
+            if trial is None or trial[0] != TrialState.RUNNING or newest != seen.heartbeat:
                 return False
             worker = connection.scalar(
                 select(USER_ATTRIBUTES.c.value_json).where(
@@ -99,6 +99,6 @@ class Reaper:
                 f"worker {name} stopped answering: no heartbeat since {seen.heartbeat:%Y-%m-%d %H:%M:%S} UTC"
             )
             rows.fail_and_retry(
-                connection, self._study.study_id, trial_id, number, reason, retry=True, most=max_retries
+                connection, self._study.study_id, trial_id, trial[1], reason, retry=True, most=max_retries
             )
             return True

@@ -15,6 +15,7 @@ from optuna.trial import TrialState
 from sqlalchemy import Table, delete, func, insert, select, update
 from sqlalchemy.engine import Connection
 
+from objectives.contract import StorageError
 from storage.grid import GRID_ID, SEARCH_SPACE
 from storage.schema import HEARTBEATS, PARAMETERS, STUDIES, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES
 
@@ -42,17 +43,29 @@ def utc_now() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-def lock_study(connection: Connection, study_id: int) -> None:
-    """Optuna takes the same lock to number its trials."""
-    connection.execute(select(STUDIES.c.study_id).where(STUDIES.c.study_id == study_id).with_for_update())
+def lock_study(connection: Connection, study_id: int, name: str) -> None:
+    """Optuna takes the same lock to number its trials. Refuses a study that was deleted meanwhile.
+
+    The name too: SQLite gives the id of a deleted study to the next one.
+    """
+    studies = select(STUDIES.c.study_name).where(STUDIES.c.study_id == study_id)
+    check_name(connection.scalar(studies.with_for_update()), name)
 
 
-def lock_trial(connection: Connection, trial_id: int) -> tuple[TrialState, int]:
-    """State and number, which nobody else changes until the transaction ends."""
+def check_name(found: str | None, name: str) -> None:
+    if found != name:
+        raise StorageError(
+            f"the study {name!r} is not in the database any more, somebody has deleted it: "
+            "launch it again to begin anew"
+        )
+
+
+def lock_trial(connection: Connection, trial_id: int) -> tuple[TrialState, int] | None:
+    """State and number, which nobody else changes until the transaction ends; None where it is deleted."""
     row = connection.execute(
         select(TRIALS.c.state, TRIALS.c.number).where(TRIALS.c.trial_id == trial_id).with_for_update()
-    ).one()
-    return row.state, row.number
+    ).one_or_none()
+    return None if row is None else (row.state, row.number)
 
 
 def insert_waiting(connection: Connection, study_id: int, new: Sequence[NewTrial]) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from objectives.contract import Outcome
-from storage import reading
+from storage import reading, rows
 from storage.claims import Claim, clean, lock, take
 from storage.grid import Grid, Space
 from storage.planning import Wanted, plan
@@ -61,6 +61,7 @@ class StoredStudy:
         def write() -> None:
             table = STUDY_ATTRIBUTES
             with self.database.write() as connection:
+                rows.lock_study(connection, self.study_id, self.name)
                 connection.execute(delete(table).where(table.c.study_id == self.study_id, table.c.key == key))
                 connection.execute(
                     insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))

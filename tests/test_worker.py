@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +22,7 @@ from objectives.contract import (
     HubError,
     Recipe,
     Report,
+    StorageError,
     TrialFailed,
     TrialRecord,
 )
@@ -234,6 +236,38 @@ def test_last_worker_repairs_a_lost_successor(database: Database) -> None:
     summary, _ = work(job)
     assert summary.finished == 16
     assert {outcome.state for outcome in job.study.outcomes()} == {"COMPLETE"}
+
+
+def test_a_study_deleted_under_its_worker_ends_it_and_leaks_into_no_other(shared_url: str) -> None:
+    """SQLite gives the ids of what was deleted to whatever comes next."""
+    database = Database.open(shared_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
+    name = f"deleted-{uuid.uuid4().hex[:8]}"
+    trained: list[Cell] = []
+
+    def delete(cell: Cell, report: Report) -> TrialRecord:
+        trained.append(cell)
+        optuna.delete_study(study_name=name, storage=database.optuna_storage)
+        return quick(cell, report)
+
+    spec = make_spec()
+    study = database.create_study(name, {"spec": spec.to_json()})
+    job = Job(study=study, spec=spec, make_objective=lambda: delete)
+    with pytest.raises(StorageError, match=f"the study '{name}' is not in the database any more"):
+        work(job)
+    assert len(trained) == 1
+    other = database.create_study(f"{name}-other", {"spec": spec.to_json()})
+    with pytest.raises(StorageError, match="somebody has deleted it"):
+        work(job)
+    with pytest.raises(StorageError, match="somebody has deleted it"):
+        study.set_attribute("note", "for a study that is gone")
+    assert other.trials() == []
+    assert "note" not in other.attributes()
+    plan_study(other, spec, max_retries=1)
+    if other.study_id == study.study_id:
+        with pytest.raises(StorageError, match="somebody has deleted it"):
+            study.claim("w")
+    assert other.counts().waiting == 16
+    database.close()
 
 
 def test_lost_lease_stops_the_training(database: Database) -> None:
