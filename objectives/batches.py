@@ -72,7 +72,7 @@ class Loader:
 
     def _load(self, split: Split, parts: Iterable[tuple[Rows, float, int]]) -> Iterator[Batch]:
         waiting: deque[Future[Batch]] = deque()
-        with ThreadPoolExecutor(1, "batches") as thread:
+        with ThreadPoolExecutor(1, "batches", self._enter_thread) as thread:
             for part in parts:
                 waiting.append(thread.submit(self._on_host, split, *part))
                 if len(waiting) > _AHEAD:
@@ -98,6 +98,10 @@ class Loader:
         batch.labels = move(batch.labels)
         batch.states = None if batch.states is None else move(batch.states)
         return batch
+
+    def _enter_thread(self) -> None:
+        if self._on_gpu:  # pinning would else take memory of the first GPU, whosever that is
+            torch.cuda.set_device(self.device)
 
     @property
     def _on_gpu(self) -> bool:

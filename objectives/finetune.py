@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import socket
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from objectives.data import TaskData
 from objectives.dropout import fast_dropout
 from objectives.encoding import Encoded
 from objectives.layers import find_layers
+from objectives.masks import unread_masks
 from objectives.models import Pretrained
 from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.readout import Readout
@@ -75,7 +77,10 @@ class FineTuning:
             mixed_precision=recipe.mixed_precision,
             kwargs_handlers=[
                 # Some models own parameters that no forward uses (XLNet's mask embedding).
-                DistributedDataParallelKwargs(find_unused_parameters=True),
+                # Buffers are tables of positions, the same everywhere.
+                DistributedDataParallelKwargs(
+                    find_unused_parameters=True, broadcast_buffers=False, gradient_as_bucket_view=True
+                ),
                 # One rank may build prefix states while the others wait.
                 InitProcessGroupKwargs(timeout=timedelta(hours=6)),
             ],
@@ -119,7 +124,15 @@ class FineTuning:
             return self._run(cell, report)
         except (torch.OutOfMemoryError, MemoryError) as error:
             reason = " ".join(str(error).split())[:200] or "the process has no memory left"
-            raise TrialFailed(f"out of memory: {reason}") from error
+            # The trial's tensors live as long as the frames that the error remembers.
+            traceback.clear_frames(error.__traceback__)
+            raise TrialFailed(f"out of memory: {reason}") from None
+        except RuntimeError as error:
+            if not machine.relax(self.device, error):
+                raise
+            if self.accelerator.is_main_process:
+                self.cache.warn(f"this model's numbers may differ from run to run: {error}")
+            return self._run(cell, report)
         finally:
             self.accelerator.free_memory()
             machine.give_back_memory()
@@ -168,7 +181,7 @@ class FineTuning:
         """All that makes a step faster and leaves what it computes as it is."""
         # The compiler brings a dropout of its own.
         tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self.device)
-        with self._readout.reading(), self._vocabulary.alone(), tuned:
+        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self.device), tuned:
             yield
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
@@ -186,9 +199,10 @@ class FineTuning:
             batches = self._splits.batches(cell.seed, rows, steps + 1)
             for step, batch in enumerate(self._loader.training(train, batches)):
                 if step == 1:
+                    self._settled()
                     started = time.perf_counter()
                 self._step(model, optimizer, parameters, batch)
-            self._mean_loss(torch.zeros((), device=self.device), 1, 0)
+            self._settled()
             step_seconds = (time.perf_counter() - started) / steps
             started = time.perf_counter()
             self._evaluate(model)
@@ -206,19 +220,29 @@ class FineTuning:
     def _load_prefix(self, depth: int) -> str | None:
         """Give every split its states at this depth; say how the frozen layers will run."""
         cached = depth >= 1 and self.recipe.prefix == "cached"
-        fits = cached and self._splits.state_bytes() <= self.cache.budget()
-        self._splits.load_states(self.cache, depth if fits else 0)
-        self._compute_depth = depth if cached and not fits else 0
+        why = self._load_states(depth) if cached else None
+        if not cached or why:
+            self._splits.load_states(self.cache, 0)
+        self._compute_depth = depth if why else 0
         if depth < 1:
             return None
-        if not cached:
-            return "live"
-        if not fits and self.accelerator.is_main_process:
+        if why and self.accelerator.is_main_process:
             self.cache.warn(
-                f"prefix cache: {self._splits.state_bytes():,} bytes for frozen_layers={depth} exceed the "
-                f"budget of {self.cache.budget():,}; its frozen layers run in every step"
+                f"prefix cache: {self._splits.state_bytes():,} bytes for frozen_layers={depth} {why}; "
+                "its frozen layers run in every step"
             )
-        return "cached" if fits else "uncached"
+        return ("uncached" if why else "cached") if cached else "live"
+
+    def _load_states(self, depth: int) -> str | None:
+        """Why the states of this depth cannot be had; None where they were loaded."""
+        budget = self.cache.budget()
+        if self._splits.state_bytes() > budget:
+            return f"exceed the budget of {budget:,}"
+        try:
+            self._splits.load_states(self.cache, depth)
+        except OSError as error:
+            return f"could not be stored in {self.cache.folder} ({error.strerror or error})"
+        return None
 
     @contextmanager
     def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
@@ -229,15 +253,20 @@ class FineTuning:
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         make = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
         optimizer = make(parameters, lr=cell.learning_rate, weight_decay=self.recipe.weight_decay, fused=True)
+        if self.accelerator.scaler is not None:
+            # The loss scale that an earlier trial ended with, a diverged one above all, is not this one's.
+            self.accelerator.scaler = torch.amp.GradScaler(self.device.type)
         alone = self.accelerator.num_processes == 1
         model = self.model if alone else self.accelerator.prepare(self.model)
         prepared = self.accelerator.prepare(optimizer)
         # Dropout differs between ranks and from the draw of the head, which all ranks share.
-        set_seed(cell.seed * 1000 + self.accelerator.process_index)
+        set_seed((cell.seed * 1000 + self.accelerator.process_index) % 2**32)
         try:
             yield model, prepared, parameters
         finally:
             self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+            # Unwrapping leaves a forward that holds its own model, which would never be freed.
+            self.model.__dict__.pop("forward", None)
 
     def _train(
         self,
@@ -309,7 +338,8 @@ class FineTuning:
                 states = self._replay.compute(self.model, batch.inputs, self._compute_depth)
                 states = states.to(_DTYPES[self.recipe.mixed_precision])
             if states is not None:
-                self._replay.load(states)
+                # Between layers full precision runs, as it does where nothing is skipped.
+                self._replay.load(states.float())
             return model(**batch.inputs).logits.float()
 
     def _loss(self, model: Any, batch: Batch) -> torch.Tensor:
@@ -320,6 +350,10 @@ class FineTuning:
         else:
             losses = functional.cross_entropy(logits, batch.labels, reduction="sum")
         return losses * batch.weight
+
+    def _settled(self) -> None:
+        """Wait until every process's device has done what it was given."""
+        self._mean_loss(torch.zeros((), device=self.device), 1, 0)
 
     def _mean_loss(self, loss_sum: torch.Tensor, steps: int, step: int) -> float:
         mean = float(self.accelerator.reduce(loss_sum.clone(), reduction="sum")) / steps

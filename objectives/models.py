@@ -139,7 +139,8 @@ class Pretrained:
         _set_padding(self.model.config, self.tokenizer)
         new = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
         self.new_parameters = sorted(new & set(dict(self.model.named_parameters())))
-        self._weights = {name: value.detach().clone() for name, value in self._state()}
+        # In the host's memory: on the GPU they would count in every trial's peak.
+        self._weights = {name: _on_host(value.detach()) for name, value in self._state()}
 
     def _state(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self.model.named_parameters()
@@ -165,6 +166,11 @@ class Pretrained:
     def pretrained(self, name: str) -> torch.Tensor:
         """The weight as it was loaded."""
         return self._weights[name]
+
+
+def _on_host(value: torch.Tensor) -> torch.Tensor:
+    copy = value.to("cpu", copy=True)
+    return copy.pin_memory() if value.device.type == "cuda" else copy
 
 
 def _attention(config: PretrainedConfig, device: torch.device) -> str | None:

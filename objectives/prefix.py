@@ -6,10 +6,15 @@ entry is made under a lock, written to a temporary file and renamed, so it is wh
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
+import socket
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +39,10 @@ _FORMAT = 1
 _CHUNK = 1 << 24
 DEFAULT_SHARE = 0.25
 """Of the free disk, where no budget is given."""
+_HOST = re.sub(r"\W+", "-", socket.gethostname())
+_ABANDONED_SECONDS = 86_400
+"""After which what another host has not finished, whose processes cannot be seen from here, is given up."""
+_TRIES = 5
 Warn = Callable[[str], None]
 
 
@@ -97,23 +106,29 @@ class PrefixCache:
         return int((shutil.disk_usage(self.folder).free + self.used()) * DEFAULT_SHARE)
 
     def used(self) -> int:
-        return sum(_size(path) for path in self.folder.glob("*.states"))
+        """Of what is stored and of what is being built."""
+        return sum(_size(path) for ending in ("states", "part") for path in self.folder.glob(f"*.{ending}"))
 
     def states(self, builder: Builder, depth: int) -> States:
-        """The states of this depth, built if need be; the caller has asked `budget` whether they fit."""
+        """The states of this depth, built if need be; the caller has asked `budget` whether they fit.
+
+        An OSError says that they cannot be stored here.
+        """
         path = self._path(builder, depth)
-        while True:
-            if not self._usable(path, builder):
-                with FileLock(f"{path}.lock"):
-                    if not self._usable(path, builder):
-                        self._make_room(builder.size())
-                        self._build(builder, depth, path)
+        for _ in range(_TRIES):
             try:
-                os.utime(path)
+                if not self._usable(path, builder):
+                    with FileLock(f"{path}.lock"):
+                        if not self._usable(path, builder):
+                            self._make_room(builder.size())
+                            self._build(builder, depth, path)
+                with contextlib.suppress(PermissionError):  # another user's
+                    os.utime(path)
                 return builder.open(path)
             except FileNotFoundError:
-                # Another process made room with it in this very moment.
-                self._verified.discard(path)
+                # Another process made room with it, or with the depth it is built from, in this very moment.
+                self._verified = {known for known in self._verified if known.exists()}
+        raise OSError(errno.EBUSY, "other workers remove it as soon as it is built")
 
     def _path(self, builder: Builder, depth: int) -> Path:
         return self.folder / f"{builder.key(depth)}-{depth}.states"
@@ -139,7 +154,7 @@ class PrefixCache:
     def _build(self, builder: Builder, depth: int, path: Path) -> None:
         start = next((d for d in range(depth - 1, 0, -1) if self._usable(self._path(builder, d), builder)), 0)
         source = builder.open(self._path(builder, start)) if start else None
-        temporary = path.with_suffix(f".{os.getpid()}.part")
+        temporary = path.with_suffix(f".{_HOST}-{os.getpid()}.part")
         try:
             builder.run(source, start, depth, temporary)
             about = {
@@ -190,8 +205,10 @@ def _last_use(path: Path) -> float:
 
 
 def _alive(part: Path) -> bool:
-    """Whether the process that writes this temporary file still runs."""
-    pid = next((word for word in part.suffixes if word[1:].isdigit()), ".0")[1:]
+    """Whether the process that writes this temporary file still runs; of another host, whether it may."""
+    host, _, pid = part.name.split(".")[1].rpartition("-")
+    if host != _HOST:
+        return time.time() - _last_use(part) < _ABANDONED_SECONDS
     return Path(f"/proc/{pid}").exists()
 
 
@@ -242,7 +259,10 @@ class Builder:
         import torch
 
         encoded = self.encoded
-        raw = np.memmap(path, dtype=np.uint8, mode="w+", shape=(max(self.size(), 1),))
+        with path.open("wb") as file:
+            # Writing through a map to a disk that turns out to be full would kill the process.
+            os.posix_fallocate(file.fileno(), 0, max(self.size(), 1))
+        raw = np.memmap(path, dtype=np.uint8, mode="r+", shape=(max(self.size(), 1),))
         flat = torch.from_numpy(raw).view(self.dtype).view(-1, self.hidden)
         training = self.model.training
         self.model.eval()

@@ -56,9 +56,10 @@ class Vocabulary:
             yield
         finally:
             handle.remove()
-            with torch.no_grad():
-                whole[self._rows] = module.weight
+            learnt = module.weight.detach()
             module.weight, module.padding_idx = whole, padding
+            with torch.no_grad():
+                whole[self._rows] = learnt
 
     def _place(self, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (self._places[inputs[0]], *inputs[1:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 import tiny
 import torch
 
+from objectives import machine
 from objectives.contract import Cell, CurvePoint, Recipe, TrialFailed, UsageError
 from objectives.data import load_data
 from objectives.finetune import FineTuning
@@ -157,6 +160,21 @@ def test_mixed_precision_lasts_over_trials_and_keeps_cached_states_small(make: M
         make(mixed_precision="fp16")
 
 
+@pytest.mark.parametrize("prefix", ["cached", "live"])
+def test_between_layers_full_precision_runs_cached_or_not(make: Make, prefix: str) -> None:
+    objective = make("gpt2", mixed_precision="bf16", prefix=prefix)
+    seen: set[torch.dtype] = set()
+    for layer in list(objective.stack.layers)[2:]:
+        layer.register_forward_pre_hook(lambda _layer, states: seen.add(states[0].dtype))
+    run(objective, 2)
+    assert seen == {torch.float32}
+
+
+def test_any_seed_will_do(make: Make) -> None:
+    objective = make()
+    assert losses(run(objective, 2, seed=20_240_101)) != losses(run(objective, 2, seed=20_240_102))
+
+
 def test_dropout_tells_a_cached_prefix_from_a_live_one(make: Make) -> None:
     assert losses(run(make(), 3)) != losses(run(make(prefix="live"), 3))
 
@@ -168,6 +186,76 @@ def test_a_cache_beyond_the_budget_gives_the_same_numbers_and_says_so(make: Make
     assert losses(kept) == pytest.approx(losses(computed), rel=1e-6)
     assert kept.metrics == computed.metrics
     assert "exceed the budget of 100" in said[0]
+
+
+def test_a_disk_that_cannot_hold_the_states_gives_the_same_numbers_and_says_so(make: Make) -> None:
+    said: list[str] = []
+    kept, objective = run(make(), 2), make(warn=said.append)
+    shutil.rmtree(objective.cache.folder)
+    objective.cache.folder.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        computed = run(objective, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert computed.prefix == "uncached"
+    assert losses(kept) == pytest.approx(losses(computed), rel=1e-6)
+    assert "could not be stored" in said[0]
+    assert "File too large" in said[0]
+
+
+def test_a_loss_scale_that_another_trial_ruined_is_not_inherited(make: Make) -> None:
+    plain, objective = run(make(max_grad_norm=1e30), 0), make(max_grad_norm=1e30)
+    # A CPU has no fp16 training, but its scaler does the same arithmetic, exact for powers of two;
+    # only the clipping does not know of it.
+    objective.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**-140)
+    assert losses(run(objective, 0)) == pytest.approx(losses(plain), rel=1e-6)
+
+
+def test_a_trial_without_memory_frees_what_it_held_before_the_next_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective, held = make(), []
+    step = objective._step
+
+    def full(model: Any, optimizer: Any, *others: Any) -> torch.Tensor:
+        step(model, optimizer, *others)
+        state = next(iter(optimizer.optimizer.state.values()))["exp_avg"]
+        held.append(weakref.ref(state))
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    given_back: list[bool] = []
+    monkeypatch.setattr(objective, "_step", full)
+    monkeypatch.setattr(machine, "give_back_memory", lambda: given_back.append(held[0]() is None))
+    with pytest.raises(TrialFailed, match="out of memory: tried to allocate 2 GiB"):
+        run(objective, 0)
+    assert given_back == [True]
+
+
+def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    objective, plain = make(warn=said.append), run(make(), 2)
+    objective.device = torch.device("cuda")
+    real, met = objective._run, []
+
+    def strict(*arguments: Any) -> Any:
+        if torch.get_deterministic_debug_mode() == 2:
+            met.append(True)
+            raise RuntimeError("scatter_cuda does not have a deterministic implementation")
+        objective.device = torch.device("cpu")
+        return real(*arguments)
+
+    monkeypatch.setattr(objective, "_run", strict)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert losses(run(objective, 2)) == losses(plain)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert met == [True]
+    assert "scatter_cuda" in said[0]
 
 
 def test_score_is_the_last_or_the_best_evaluation(make: Make) -> None:

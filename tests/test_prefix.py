@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -205,6 +206,47 @@ def test_a_worker_killed_while_building_leaves_nothing_broken(tmp_path: Path) ->
     assert not list(cache.folder.glob("*.states"))
     assert everything(made, cache.states(made, 1)).any()
     assert not list(cache.folder.glob("*.part")), "what the dead left is removed"
+
+
+def test_what_another_host_builds_is_left_alone_until_it_is_old(tmp_path: Path) -> None:
+    made = builder(tmp_path)
+    cache = PrefixCache(tmp_path / "cache")
+    theirs, old = cache.folder / "aaaa-1.node-7-999999999.part", cache.folder / "aaaa-2.node-7-999999999.part"
+    for part in (theirs, old):
+        part.write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(old, (two_days_ago, two_days_ago))
+    cache.states(made, 1)
+    assert theirs.exists()
+    assert not old.exists()
+    assert cache.used() == made.size() + 4, "what is being built takes room too"
+
+
+def test_states_of_another_user_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = builder(tmp_path)
+    PrefixCache(tmp_path / "cache").states(made, 1)
+
+    def not_mine(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "utime", not_mine)
+    again = PrefixCache(tmp_path / "cache")
+    assert everything(made, again.states(made, 1)).any()
+    assert builds(again) == ["depth=1 from=0"]
+
+
+def test_a_cache_whose_entries_vanish_at_once_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = builder(tmp_path)
+    cache = PrefixCache(tmp_path / "cache")
+
+    def vanished(path: Path) -> None:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(made, "open", vanished)
+    with pytest.raises(OSError, match="as soon as it is built"):
+        cache.states(made, 1)
 
 
 def test_replay_puts_the_models_own_layers_back(tmp_path: Path) -> None:
