@@ -5,6 +5,7 @@ Weights are loaded once per process; `Pretrained.reset` puts them back between t
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -158,9 +159,16 @@ class Pretrained:
         owners = {name.rpartition(".")[0]: None for name in self.new_parameters}
         for name in owners:
             module = self.model.get_submodule(name)
-            for parameter in module.parameters(recurse=False):
+            # On the host, for what a GPU draws depends on its kind, and seeds are compared across machines.
+            drawn = copy.deepcopy(module).to("cpu")
+            for parameter in drawn.parameters(recurse=False):
                 parameter._is_hf_initialized = False  # type: ignore[attr-defined]
-            self.model._init_weights(module)
+            self.model._init_weights(drawn)
+            with torch.no_grad():
+                for parameter, value in zip(
+                    module.parameters(recurse=False), drawn.parameters(recurse=False), strict=True
+                ):
+                    parameter.copy_(value)
         self.model.zero_grad(set_to_none=True)
 
     def pretrained(self, name: str) -> torch.Tensor:
@@ -169,8 +177,8 @@ class Pretrained:
 
 
 def _on_host(value: torch.Tensor) -> torch.Tensor:
-    copy = value.to("cpu", copy=True)
-    return copy.pin_memory() if value.device.type == "cuda" else copy
+    host = value.to("cpu", copy=True)
+    return host.pin_memory() if value.device.type == "cuda" else host
 
 
 def _attention(config: PretrainedConfig, device: torch.device) -> str | None:
