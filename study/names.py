@@ -22,6 +22,8 @@ TASKS = {
 }
 """In the paper's order."""
 UNKNOWN = "–"
+MOST_DIGITS = 6
+"""After the point of a percentage; closer to a threshold than that is on it."""
 
 
 def task_name(task: str) -> str:
@@ -57,8 +59,14 @@ def depth_name(frozen_layers: int) -> str:
     return "-1 (embeddings)" if frozen_layers == -1 else str(frozen_layers)
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    return UNKNOWN if share is None else f"{100 * share:.{digits}f} %"
+def percent(share: float | None, digits: int = 1, *, beside: Iterable[float] = ()) -> str:
+    """With more digits where rounding would put the share on a threshold that it misses."""
+    if share is None:
+        return UNKNOWN
+    for bar in beside:
+        while share < bar and digits < MOST_DIGITS and round(100 * share, digits) >= 100 * bar:
+            digits += 1
+    return f"{100 * share:.{digits}f} %"
 
 
 def percent_short(share: float | None) -> str:

@@ -30,6 +30,7 @@ class LearningCurve:
     epochs: tuple[float, ...]
     scores: tuple[float, ...]
     losses: tuple[float, ...]
+    study: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def of_study(study: StoredStudy) -> Provenance:
                     epochs=tuple(p.epoch for p in points),
                     scores=tuple(p.metrics[record.metric] for p in points),
                     losses=tuple(p.train_loss for p in points),
+                    study=study.name,
                 )
             )
     return Provenance(

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import StorageError, TrialRecord, UsageError
-from study.command import DEFAULT_STORAGE
+from study import percent
+from study.command import DEFAULT_STORAGE, note
 from study.spec import StudySpec
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def load(sources: Sequence[str], storage: str | None = None) -> pd.DataFrame:
             frames += _every_study(f"sqlite:///{source}")
         elif Path(source).is_file():
             frames.append(read_csv(source))
+            if doubt := percent.warning(frames[-1]):
+                note(f"{source}: {doubt}")
         elif source.lower().endswith((".csv", ".csv.gz", ".db")):
             raise UsageError(f"no such file: {source}")
         else:

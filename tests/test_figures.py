@@ -19,6 +19,7 @@ from study.reporting import figure_costs, figure_quality, figure_rates, figure_r
 from study.reporting.composite import composite, single
 from study.reporting.content import document
 from study.reporting.document import Chart, Figure
+from study.reporting.series import Series
 from study.trial_table import normalise
 
 
@@ -147,7 +148,7 @@ def test_every_run_is_a_dot_and_the_best_mean_stands_out() -> None:
         failures=False,
     )
     analysis = analyse(table, draws=50)
-    (chart,) = figure_runs.low_resource(low_resource.sized(analysis.curves))
+    (chart,) = figure_runs.low_resource(low_resource.sized(analysis.curves), Series(analysis.curves))
     assert [panel.label for panel in chart.panels] == ["50 examples", "100 examples"]
     for panel, curve in zip(chart.panels, analysis.curves, strict=True):
         (dots,) = panel.figure["data"]

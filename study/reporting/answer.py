@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from study.analysis.analyse import Analysis
 from study.analysis.points import ModelPoint, OperatingPoint
-from study.names import task_name
+from study.names import metric_name, task_name
+from study.reporting.series import Series
 
 if TYPE_CHECKING:
     from study.analysis.costs import CurveCosts, DepthCost
@@ -20,11 +21,12 @@ CLOSE = 0.05
 
 
 def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
-    """One sentence per model and train size, at the lowest threshold."""
+    """One sentence per model, protocol and train size, at the lowest threshold."""
     threshold = min(analysis.thresholds)
     models = [m for m in analysis.models if m.threshold == threshold]
+    series = Series(analysis.curves)
     several = len(models) > 1
-    return tuple(_sentence(analysis, model, costs, named=several) for model in models)
+    return tuple(_sentence(analysis, model, costs, series, named=several) for model in models)
 
 
 def facts(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[tuple[str, str], ...]:
@@ -47,9 +49,9 @@ def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tup
     found = [(f"{point.tuned_layers} of {point.total_layers}", "layers to tune")]
     if point.relative is not None:
         found.append((f"{100 * point.relative:.0f} %", "of full quality"))
-    cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
+    cost = _cost(point, costs)
     told = {"seconds": "of the time", "peak_memory_bytes": "of the memory", "storage_bytes": "of the storage"}
-    if cost is not None:
+    if cost is not None and cost.frozen_layers != 0:
         found += [
             (f"{100 * share:.0f} %", told[name]) for name, share in cost.relative.items() if name in told
         ]
@@ -63,36 +65,39 @@ def _scope_facts(analysis: Analysis) -> list[tuple[str, str]]:
     sizes = {c.train_size for c in analysis.curves}
     runs = [len(d.scores) for c in analysis.curves for d in c.depths if d.scores]
     span = f"{min(runs)}–{max(runs)}" if runs and min(runs) < max(runs) else str(max(runs, default=0))
+    series = Series(analysis.curves)
     return [
         (str(len(models)), "model" if len(models) == 1 else "models"),
         (str(len(tasks)), "task" if len(tasks) == 1 else "tasks"),
+        *([(str(series.studies), "studies")] if series.shown else []),
         *([(str(len(sizes)), "train sizes")] if len(sizes) > 1 else []),
         (span, "runs behind each mean"),
     ]
 
 
-def _sentence(analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], *, named: bool) -> str:
-    own = [
-        p
-        for p in analysis.points
-        if (p.model, p.train_size, p.threshold) == (model.model, model.train_size, model.threshold)
-    ]
+def _sentence(
+    analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], series: Series, *, named: bool
+) -> str:
+    whose = (model.model, model.protocol, model.train_size, model.threshold)
+    own = [p for p in analysis.points if (p.model, p.protocol, p.train_size, p.threshold) == whose]
     size = "" if model.train_size is None else f" at {model.train_size:,} training examples"
-    opening = f"{model.model}{size}: " if named else ""
-    if len(own) == 1:
-        point = own[0]
-    else:
-        limiting = [p for p in own if p.task == model.limiting_task and p.tuned_layers is not None]
-        point = min(limiting, key=lambda p: -(p.tuned_layers or 0), default=own[0])
+    opening = f"{series.of_protocol(model.model, model.protocol)}{size}: " if named else ""
+    point = own[0] if len(own) == 1 else _limiting(model, own)
     share = f"{100 * model.threshold:.4g} %"
     if point.tuned_layers is None or point.frozen_layers is None:
         why = point.notes[0] if point.notes else f"no measured freeze keeps {share} of the full quality"
         return f"{opening}{'N' if not opening else 'n'}o answer yet for {task_name(point.task)}: {why}."
-    cost = next((c.at(point.frozen_layers) for c in costs if _same(c, point)), None)
-    where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, own)}"
-    parts = [f"{_kept(point)}{where}", *_savings(cost)]
+    where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, point, own)}"
+    parts = [f"{_kept(point)}{where}", *_savings(_cost(point, costs))]
     said = f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
     return f"{said}{_doubt(point)}{_warning(point)}"
+
+
+def _limiting(model: ModelPoint, own: Sequence[OperatingPoint]) -> OperatingPoint:
+    """The point that the model's number comes from: of its limiting task the one with least to spare."""
+    answered = [p for p in own if p.task == model.limiting_task and p.tuned_layers is not None]
+    exact = [p for p in answered if p.tuned_layers == model.tuned_layers]
+    return min(exact or answered, key=lambda p: (-(p.tuned_layers or 0), p.relative or 0.0), default=own[0])
 
 
 def _advice(point: OperatingPoint, lower: bool) -> str:
@@ -101,6 +106,8 @@ def _advice(point: OperatingPoint, lower: bool) -> str:
         text = f"Freeze all {total} layers and tune the task head alone"
     elif frozen == -1:
         text = f"Fine-tune all {total} layers and freeze the embeddings"
+    elif frozen == 0 and not point.freezes:
+        text = f"Fine-tune all {total} layers; no freeze was measured"
     elif frozen == 0:
         text = f"Fine-tune all {total} layers; no measured freeze keeps {100 * point.threshold:.4g} %"
     elif tuned == 1:
@@ -120,13 +127,14 @@ def _kept(point: OperatingPoint) -> str:
 
 
 def _savings(cost: DepthCost | None) -> list[str]:
-    if cost is None:
+    """Nothing for the full model, which is what the others are compared with."""
+    if cost is None or cost.frozen_layers == 0:
         return []
     parts = []
     seconds = cost.relative.get("seconds")
     memory = cost.relative.get("peak_memory_bytes")
     if seconds:
-        parts.append(f"{1 / seconds:.1f}x less time" if seconds <= 1 else f"{seconds:.1f}x the time")
+        parts.append(_times(seconds))
     if memory:
         parts.append(f"{100 * memory:.0f} % of the memory")
     if cost.trainable_share is not None:
@@ -134,11 +142,28 @@ def _savings(cost: DepthCost | None) -> list[str]:
     return parts
 
 
-def _among(model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
-    voting = len(own) - len(model.excluded) - len(model.left_out)
-    without = [task_name(task) for task in (*model.excluded, *model.left_out)]
-    left_out = f" ({', '.join(without)} left out)" if without else ""
-    return f", the most demanding of {voting} tasks{left_out}" if voting > 1 else left_out
+def _times(share: float) -> str:
+    if f"{max(share, 1 / share):.1f}" == "1.0":
+        return "about the same time"
+    return f"{1 / share:.1f}x less time" if share < 1 else f"{share:.1f}x the time"
+
+
+def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoint]) -> str:
+    """Which of the points behind one number this is, and what it was compared with."""
+    silent = [task for task in (*model.excluded, *model.left_out) if task != point.task]
+    voting = {p.task for p in own if p.task not in silent}
+    same = [p for p in own if p.task == point.task]
+    metrics, studies = {p.metric for p in same}, {p.study for p in same}
+    parts = [f" by {metric_name(point.metric)}"] if len(metrics) > 1 else []
+    parts += [f" in study {point.study or 'without a name'}"] if len(studies) > 1 else []
+    if len(voting) > 1:
+        parts.append(f", the most demanding of {len(voting)} tasks")
+    elif len(studies) > 1:
+        parts.append(f", the most demanding of {len(studies)} studies")
+    elif len(metrics) > 1:
+        parts.append(f", the most demanding of {len(metrics)} metrics")
+    without = [task_name(task) for task in silent]
+    return "".join(parts) + (f" ({', '.join(without)} left out)" if without else "")
 
 
 def _doubt(point: OperatingPoint) -> str:
@@ -168,10 +193,8 @@ def _warning(point: OperatingPoint) -> str:
     return f"{alone}; to keep {share} of what is above it, tune {corrected.tuned_layers} layers."
 
 
-def _same(costs: CurveCosts, point: OperatingPoint) -> bool:
-    return (costs.model, costs.task, costs.train_size, costs.metric) == (
-        point.model,
-        point.task,
-        point.train_size,
-        point.metric,
-    )
+def _cost(point: OperatingPoint, costs: Sequence[CurveCosts]) -> DepthCost | None:
+    own = (point.study, point.model, point.task, point.train_size, point.metric)
+    found = (c for c in costs if (c.study, c.model, c.task, c.train_size, c.metric) == own)
+    curve = next(found, None)
+    return None if curve is None or point.frozen_layers is None else curve.at(point.frozen_layers)

@@ -14,7 +14,10 @@ from study.reporting import figure_costs, figure_quality, figure_rates, figure_r
 from study.reporting import published as beside
 from study.reporting.answer import answers, facts
 from study.reporting.document import Block, Bullets, Document, Section, Words
-from study.reporting.remarks import caveats, dropout_left_out, notes
+from study.reporting.failures import failures_table
+from study.reporting.low_resource import low_resource_tables
+from study.reporting.remarks import caveats, dropout_left_out, few_examples, notes
+from study.reporting.series import Series
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +68,8 @@ def _title(analysis: Analysis) -> str:
     tasks = names.in_order(c.task for c in analysis.curves)
     left = models[0] if len(models) == 1 else f"{len(models)} models"
     right = names.task_name(tasks[0]) if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return f"{left} on {right}"
+    series = Series(analysis.curves)
+    return f"{left} on {right}" + (f", {series.studies} studies" if series.shown else "")
 
 
 def _quality(analysis: Analysis) -> Section:
@@ -76,9 +80,9 @@ def _quality(analysis: Analysis) -> Section:
         blocks.append(figure_quality.by_task(analysis, analysis.curves))
         blocks += [by_model] if by_model else []
     if undefined:
-        blocks.append(
-            Bullets(tuple(f"{c.model} on {names.task_name(c.task)}: {c.undefined}" for c in undefined))
-        )
+        series = Series(analysis.curves)
+        told = (f"{series.name(c)} on {names.task_name(c.task)}: {c.undefined}" for c in undefined)
+        blocks.append(Bullets(tuple(told)))
     blocks.append(tables.quality_table(analysis))
     return Section("quality", "Quality against depth", tuple(blocks))
 
@@ -109,7 +113,7 @@ def _rates(analysis: Analysis) -> Section:
 
 def _costs(analysis: Analysis, found: tuple[CurveCosts, ...]) -> Section:
     charts = figure_costs.charts(analysis.curves, found)
-    table = tables.costs_table(found)
+    table = tables.costs_table(found, Series(analysis.curves))
     blocks: list[Block] = [*charts, *([table] if table else [])]
     kinds = {c.parameters for c in found}
     if "counted" in kinds:
@@ -124,8 +128,9 @@ def _low_resource(analysis: Analysis) -> Section | None:
     curves = low.sized(analysis.curves)
     if not curves:
         return None
-    blocks: list[Block] = [*figure_runs.low_resource(curves)]
-    blocks += tables.low_resource_tables(low.summaries(curves))
+    series = Series(analysis.curves)
+    blocks: list[Block] = [*figure_runs.low_resource(curves, series)]
+    blocks += low_resource_tables(low.summaries(curves), series)
     return Section("low-resource", "Few training examples", tuple(blocks))
 
 
@@ -139,8 +144,8 @@ def _learning(analysis: Analysis, provenance: Provenance) -> Section:
 
 
 def _trust(table: pd.DataFrame, analysis: Analysis, provenance: Provenance) -> Section:
-    warnings = Bullets((*caveats(analysis), *dropout_left_out(provenance)))
-    blocks: list[Block] = [warnings, tables.failures_table(table, analysis)]
+    of_method = (*few_examples(analysis, provenance), *dropout_left_out(provenance))
+    blocks: list[Block] = [Bullets((*caveats(analysis), *of_method)), failures_table(table, analysis)]
     found = notes(analysis)
     if found:
         blocks += [Words("What the analysis noted on the way:"), Bullets(found)]

@@ -10,6 +10,7 @@ from study.analysis.costs import CostName, CurveCosts
 from study.analysis.quality import Curve
 from study.reporting import theme
 from study.reporting.document import Chart, Figure, Key, Panel
+from study.reporting.series import Series
 
 SHOWN: dict[CostName, str] = {
     "seconds": "training time",
@@ -22,24 +23,37 @@ MOST_OPEN = 9
 
 def charts(curves: Sequence[Curve], costs: Sequence[CurveCosts]) -> list[Chart]:
     """One per cost that is known, in panels by task; of a single task all costs in one."""
+    series = Series(curves)
     pairs = [(c, k) for c, k in zip(curves, costs, strict=True) if c.undefined is None]
     known: dict[CostName, list[tuple[Curve, CurveCosts]]] = {
         name: [(c, k) for c, k in pairs if any(name in d.relative for d in k.depths)] for name in SHOWN
     }
     shown = {name: found for name, found in known.items() if found}
     if len({names.place(c, curves) for c, _ in pairs}) == 1 and shown:
-        panels = [panel for name, found in shown.items() for panel in _panels(name, found, together=True)]
-        return [_chart("all", "Quality against each cost", panels, pairs, folded=False)]
+        lines = series.names(c for c, _ in pairs)
+        panels = [p for name, found in shown.items() for p in _panels(name, found, series, lines, True)]
+        return [_chart("all", "Quality against each cost", panels, lines, folded=False)]
     return [
-        _chart(name, f"Quality against {SHOWN[name]}", panels, found, folded=i > 0 and len(found) > MOST_OPEN)
+        _chart(
+            name,
+            f"Quality against {SHOWN[name]}",
+            _panels(name, found, series, lines, together=False),
+            lines,
+            folded=i > 0 and len(found) > MOST_OPEN,
+        )
         for i, (name, found) in enumerate(shown.items())
-        for panels in [_panels(name, found, together=False)]
+        for lines in [series.names(c for c, _ in found)]
     ]
 
 
-def _panels(name: CostName, pairs: Sequence[tuple[Curve, CurveCosts]], *, together: bool) -> list[Panel]:
+def _panels(
+    name: CostName,
+    pairs: Sequence[tuple[Curve, CurveCosts]],
+    series: Series,
+    lines: Sequence[str],
+    together: bool,
+) -> list[Panel]:
     curves = [c for c, _ in pairs]
-    models = list(dict.fromkeys(c.model for c in curves))
     ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))
     labels = list(dict.fromkeys(names.place(c, curves) for c in ordered))
     height = 300 if together or len(labels) <= 4 else 230
@@ -51,7 +65,8 @@ def _panels(name: CostName, pairs: Sequence[tuple[Curve, CurveCosts]], *, togeth
                 name,
                 SHOWN[name],
                 [(c, k) for c, k in pairs if names.place(c, curves) == label],
-                models,
+                series,
+                lines,
                 height,
             ),
             alt=f"{label}: relative quality against {SHOWN[name]} relative to the full model",
@@ -60,15 +75,12 @@ def _panels(name: CostName, pairs: Sequence[tuple[Curve, CurveCosts]], *, togeth
     ]
 
 
-def _chart(
-    name: str, title: str, panels: list[Panel], pairs: Sequence[tuple[Curve, CurveCosts]], *, folded: bool
-) -> Chart:
-    models = list(dict.fromkeys(c.model for c, _ in pairs))
-    styles = [theme.style(i) for i in range(len(models))]
+def _chart(name: str, title: str, panels: list[Panel], lines: Sequence[str], *, folded: bool) -> Chart:
+    styles = [theme.style(i) for i in range(len(lines))]
     storage = (
         " Storage per task goes with the parameters trained." if name in ("all", "trainable_share") else ""
     )
-    legend = [Key(m, s.colour, s.dash, s.symbol) for m, s in zip(models, styles, strict=True)]
+    legend = [Key(m, s.colour, s.dash, s.symbol) for m, s in zip(lines, styles, strict=True)]
     legend.append(Key("on the Pareto front", f"{theme.TOKEN}ink", symbol="full"))
     legend.append(Key("beaten by another depth", f"{theme.TOKEN}ink", symbol="hollow"))
     return Chart(
@@ -88,20 +100,22 @@ def _figure(
     name: CostName,
     title: str,
     pairs: Sequence[tuple[Curve, CurveCosts]],
-    models: Sequence[str],
+    series: Series,
+    lines: Sequence[str],
     height: int,
 ) -> Figure:
     x = theme.axis(f"{title}, share of full", tickformat=".0%", nticks=6, rangemode="tozero")
     y = theme.axis("share of full quality", tickformat=".0%", nticks=7)
     traces = [
-        _line(name, curve, costs, theme.style(models.index(curve.model)), labelled=len(pairs) == 1)
+        _line(name, curve, costs, label, theme.style(lines.index(label)), labelled=len(pairs) == 1)
         for curve, costs in pairs
+        for label in [series.name(curve)]
     ]
     return {"data": traces, "layout": theme.layout(height, x, y)}
 
 
 def _line(
-    name: CostName, curve: Curve, costs: CurveCosts, own: theme.Style, *, labelled: bool
+    name: CostName, curve: Curve, costs: CurveCosts, label: str, own: theme.Style, *, labelled: bool
 ) -> dict[str, Any]:
     known = [
         (d, cost, cost.relative[name])
@@ -121,7 +135,7 @@ def _line(
     return {
         "type": "scatter",
         "mode": "lines+markers+text" if labelled else "lines+markers",
-        "name": curve.model,
+        "name": label,
         "x": [share for _, _, share in known],
         "y": [d.relative for d, _, _ in known],
         "text": text,
@@ -139,7 +153,7 @@ def _line(
             [names.depth_name(d.frozen_layers), _told(name, getattr(cost, name))] for d, cost, _ in known
         ],
         "hovertemplate": (
-            f"<b>{curve.model}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} of full quality<br>"
+            f"<b>{label}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} of full quality<br>"
             "%{x:.1%} of the full model's cost (%{customdata[1]})<extra></extra>"
         ),
     }

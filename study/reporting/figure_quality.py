@@ -12,14 +12,16 @@ from study.analysis.quality import Curve, DepthScore
 from study.analysis.runs import freeze_order
 from study.reporting import theme
 from study.reporting.document import Chart, Figure, Key, Panel
+from study.reporting.series import Series
 
 BAND_PERCENT = 16
 
 
 def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
     """Every model and task with its 95 % band; the answer at the lowest threshold is ringed."""
+    series = Series(curves)
     curves = [c for c in curves if c.undefined is None]
-    models = list(dict.fromkeys(c.model for c in curves))
+    lines = series.names(curves)
     labels = list(dict.fromkeys(names.place(c, curves) for c in _ordered(curves)))
     threshold = min(analysis.thresholds)
     panels = []
@@ -29,11 +31,11 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
             Panel(
                 name=f"quality-{i}",
                 label=label,
-                figure=_task_figure(analysis, own, models, _height(len(labels))),
-                alt=_told(label, own),
+                figure=_task_figure(analysis, own, series, lines, _height(len(labels))),
+                alt=_told(label, own, series),
             )
         )
-    legend = [_model_key(model, i) for i, model in enumerate(models)]
+    legend = [_line_key(name, i) for i, name in enumerate(lines)]
     if any(d.relative_low is not None for c in curves for d in c.depths):
         legend.append(Key("95 % interval", theme.faded(f"{theme.TOKEN}muted", 35), dash="band"))
     legend.append(Key(f"{100 * threshold:.4g} % of full", f"{theme.TOKEN}muted", dash="dot"))
@@ -54,19 +56,20 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
 
 def by_model(analysis: Analysis, curves: Sequence[Curve]) -> Chart | None:
     """All tasks of a model in one panel, without bands; None where no model has two."""
+    series = Series(curves)
     curves = [c for c in curves if c.undefined is None and c.train_size is None]
-    models = list(dict.fromkeys(c.model for c in curves))
-    if not any(sum(c.model == model for c in curves) > 1 for model in models):
+    models = {name: [c for c in curves if series.name(c) == name] for name in series.names(curves)}
+    if not any(len(own) > 1 for own in models.values()):
         return None
     labels = list(dict.fromkeys(names.place(c, curves) for c in _ordered(curves)))
     panels = tuple(
         Panel(
             name=f"overview-{i}",
             label=model,
-            figure=_model_figure(analysis, [c for c in curves if c.model == model], curves, labels),
+            figure=_model_figure(analysis, own, curves, labels),
             alt=f"{model}: relative quality of each task against frozen layers",
         )
-        for i, model in enumerate(models)
+        for i, (model, own) in enumerate(models.items())
     )
     styles = [theme.style(i) for i in range(len(labels))]
     legend = tuple(Key(n, s.colour, s.dash, s.symbol) for n, s in zip(labels, styles, strict=True))
@@ -87,19 +90,22 @@ def _height(panels: int) -> int:
     return 400 if panels == 1 else 300 if panels <= 4 else 230
 
 
-def _model_key(model: str, index: int) -> Key:
+def _line_key(name: str, index: int) -> Key:
     own = theme.style(index)
-    return Key(model, own.colour, own.dash, own.symbol)
+    return Key(name, own.colour, own.dash, own.symbol)
 
 
-def _task_figure(analysis: Analysis, curves: Sequence[Curve], models: Sequence[str], height: int) -> Figure:
+def _task_figure(
+    analysis: Analysis, curves: Sequence[Curve], series: Series, lines: Sequence[str], height: int
+) -> Figure:
     traces: list[dict[str, Any]] = []
     values: list[float] = []
     for curve in curves:
-        own = theme.style(models.index(curve.model))
+        name = series.name(curve)
+        own = theme.style(lines.index(name))
         known = [d for d in curve.depths if d.relative is not None]
         traces += _bands(known, own)
-        traces.append(_line(known, curve, own, curve.model))
+        traces.append(_line(known, curve, own, name))
         values += [v for d in known for v in (d.relative, d.relative_low, d.relative_high) if v is not None]
     # Rings last, so that no line runs over them.
     traces += [_ring(analysis, curve) for curve in curves]
@@ -214,10 +220,9 @@ def _ring(analysis: Analysis, curve: Curve) -> dict[str, Any]:
 
 
 def _answer(analysis: Analysis, curve: Curve) -> OperatingPoint | None:
-    wanted = (curve.model, curve.task, curve.train_size, curve.metric, min(analysis.thresholds))
-    return next(
-        (p for p in analysis.points if (p.model, p.task, p.train_size, p.metric, p.threshold) == wanted), None
-    )
+    wanted = (curve.study, curve.model, curve.task, curve.train_size, curve.metric)
+    lowest = (p for p in analysis.points if p.threshold == min(analysis.thresholds))
+    return next((p for p in lowest if (p.study, p.model, p.task, p.train_size, p.metric) == wanted), None)
 
 
 def _thresholds(analysis: Analysis) -> list[dict[str, Any]]:
@@ -261,12 +266,12 @@ def _chance_floor(curves: Sequence[Curve], bottom: float) -> list[dict[str, Any]
     ]
 
 
-def _told(label: str, curves: Sequence[Curve]) -> str:
+def _told(label: str, curves: Sequence[Curve], series: Series) -> str:
     ends = []
     for curve in curves:
         last = next((d for d in reversed(curve.depths) if d.relative is not None), None)
         if last is not None:
             ends.append(
-                f"{curve.model} keeps {names.percent(last.relative, 0)} at {last.frozen_layers} frozen"
+                f"{series.name(curve)} keeps {names.percent(last.relative, 0)} at {last.frozen_layers} frozen"
             )
     return f"{label}: relative quality against frozen layers. " + "; ".join(ends)

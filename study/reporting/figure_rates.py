@@ -9,6 +9,7 @@ from study import names
 from study.analysis.quality import Curve
 from study.reporting import theme
 from study.reporting.document import Chart, Figure, Key, Panel
+from study.reporting.series import Series
 
 MOST_OPEN = 9
 """Beyond this many panels the detail is folded away."""
@@ -17,9 +18,9 @@ MOST_OPEN = 9
 def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
     """The learning rate chosen at each depth, a row per task; None where one depth x rate map says it all."""
     found = sorted({r.learning_rate for c in curves for d in c.depths for r in d.rates})
-    if len(found) < 2 or len(curves) < 2:
+    if len(found) < 2 or len({(c.model, names.place(c, curves)) for c in curves}) < 2:
         return None
-    models = list(dict.fromkeys(c.model for c in curves))
+    series = Series(curves)
     edges = any(d.rate_edge for c in curves for d in c.depths)
     legend = [Key(names.rate(r), theme.spread(i, len(found)), dash="square") for i, r in enumerate(found)]
     if edges:
@@ -27,11 +28,11 @@ def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
     panels = tuple(
         Panel(
             name=f"rates-{i}",
-            label=model,
-            figure=_chosen_figure([c for c in curves if c.model == model], found),
-            alt=f"{model}: the learning rate chosen at each depth for each task",
+            label=name,
+            figure=_chosen_figure([c for c in curves if series.name(c) == name], found),
+            alt=f"{name}: the learning rate chosen at each depth for each task",
         )
-        for i, model in enumerate(models)
+        for i, name in enumerate(series.names(curves))
     )
     return Chart(
         name="rates",
@@ -47,17 +48,18 @@ def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
 
 def depth_by_rate(curves: Sequence[Curve]) -> Chart | None:
     """Mean score of every depth and rate that was run, one panel per model and task."""
+    series = Series(curves)
     curves = [c for c in curves if max((len(d.rates) for d in c.depths), default=0) > 1]
     if not curves:
         return None
-    curves.sort(key=lambda c: (c.model, names.task_order(c.task), c.metric, c.train_size or 0))
-    several = len({c.model for c in curves}) > 1
+    curves.sort(key=lambda c: (series.name(c), names.task_order(c.task), c.metric, c.train_size or 0))
+    several = len(series.names(curves)) > 1
     panels = tuple(
         Panel(
             name=f"depth-rate-{i}",
-            label=f"{c.model} · {names.place(c, curves)}" if several else names.place(c, curves),
+            label=f"{series.name(c)} · {names.place(c, curves)}" if several else names.place(c, curves),
             figure=depth_rate_figure(c, 190 if len(curves) > 1 else 300),
-            alt=f"{c.model}, {names.place(c, curves)}: score by frozen layers and learning rate",
+            alt=f"{series.name(c)}, {names.place(c, curves)}: score by frozen layers and learning rate",
         )
         for i, c in enumerate(curves)
     )

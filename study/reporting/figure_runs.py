@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
@@ -13,32 +13,40 @@ from study.analysis.runs import freeze_order
 from study.provenance import LearningCurve
 from study.reporting import theme
 from study.reporting.document import Chart, Figure, Key, Panel
+from study.reporting.series import Series
 
 MOST_OPEN = 9
 SPREAD = 0.22
 """How far from its depth's line a dot may stand, so that equal scores remain visible."""
 
 
-def low_resource(curves: Sequence[Curve]) -> list[Chart]:
+def low_resource(curves: Sequence[Curve], series: Series) -> list[Chart]:
     """One chart per model and task, one panel per train size; `curves` as from `low_resource.sized`."""
-    pairs = list(dict.fromkeys((c.model, c.task, c.metric) for c in curves))
-    pairs.sort(key=lambda pair: (pair[0], names.task_order(pair[1])))
-    return [_low_resource_chart([c for c in curves if (c.model, c.task, c.metric) == p]) for p in pairs]
+    groups: dict[tuple[str, str, str], list[Curve]] = {}
+    for c in sorted(curves, key=lambda c: (series.name(c), names.task_order(c.task), c.metric)):
+        groups.setdefault((series.name(c), c.task, c.metric), []).append(c)
+    metrics = Counter((name, task) for name, task, _ in groups)
+    return [
+        _low_resource_chart(own, name, alone=metrics[name, task] == 1)
+        for (name, task, _), own in groups.items()
+    ]
 
 
-def _low_resource_chart(curves: Sequence[Curve]) -> Chart:
+def _low_resource_chart(curves: Sequence[Curve], whose: str, *, alone: bool) -> Chart:
+    """Of one metric, which is part of the name unless it is the only one of the model and task."""
     ordered = sorted(curves, key=lambda c: (c.train_size is None, c.train_size or 0))
     first = ordered[0]
+    name = f"low-resource-{whose}-{first.task}" + ("" if alone else f"-{first.metric}")
     scores = [s for c in curves for d in c.depths for s in d.scores]
     scores += [c.chance for c in curves if c.chance is not None]
     pad = 0.04 * ((max(scores) - min(scores)) or 1.0)
     y_range = [min(scores) - pad, max(scores) + pad]
     panels = tuple(
         Panel(
-            name=f"low-resource-{first.model}-{first.task}-{c.train_size or 'all'}",
+            name=f"{name}-{c.train_size or 'all'}",
             label="all examples" if c.train_size is None else f"{c.train_size:,} examples",
             figure=_dots(c, y_range),
-            alt=f"{c.model}, {c.task}: every run's {c.metric} by frozen layers",
+            alt=f"{whose}, {c.task}: every run's {c.metric} by frozen layers",
         )
         for c in ordered
     )
@@ -50,8 +58,8 @@ def _low_resource_chart(curves: Sequence[Curve]) -> Chart:
     if first.chance is not None:
         legend.append(Key("chance", f"{theme.TOKEN}muted", dash="dot"))
     return Chart(
-        name=f"low-resource-{first.model}-{first.task}",
-        title=f"{first.model} on {names.task_name(first.task)}, by train size",
+        name=name,
+        title=f"{whose} on {names.task_name(first.task)}, by train size",
         caption=f"Every run a dot, at the chosen learning rate; {names.metric_name(first.metric)}.",
         panels=panels,
         legend=tuple(legend),
@@ -115,22 +123,21 @@ def learning_curves(curves: Sequence[Curve], runs: Sequence[LearningCurve]) -> C
     """The mean learning curve of each depth at its chosen rate; None where no trial has a curve."""
     by_cell: defaultdict[Any, list[LearningCurve]] = defaultdict(list)
     for run in runs:
-        by_cell[_key(run.model, run.task, run.metric, run.cell.train_size)].append(run)
-    shown = [c for c in curves if by_cell.get(_key(c.model, c.task, c.metric, c.train_size))]
+        by_cell[run.study, run.model, run.task, run.metric, run.cell.train_size].append(run)
+    shown = [c for c in curves if _key(c) in by_cell]
     if not shown:
         return None
-    shown.sort(key=lambda c: (c.model, names.task_order(c.task), c.metric, c.train_size or 0))
-    several = len({c.model for c in shown}) > 1
+    series = Series(curves)
+    shown.sort(key=lambda c: (series.name(c), names.task_order(c.task), c.metric, c.train_size or 0))
+    several = len(series.names(shown)) > 1
     depths = sorted({d.frozen_layers for c in shown for d in c.depths}, key=freeze_order)
     height = 360 if len(shown) == 1 else 240
     panels = tuple(
         Panel(
             name=f"learning-{i}",
-            label=f"{c.model} · {names.place(c, shown)}" if several else names.place(c, shown),
-            figure=_learning_figure(
-                c, by_cell[_key(c.model, c.task, c.metric, c.train_size)], depths, height
-            ),
-            alt=f"{c.model}, {names.place(c, shown)}: {c.metric} by epoch, one line per depth",
+            label=f"{series.name(c)} · {names.place(c, shown)}" if several else names.place(c, shown),
+            figure=_learning_figure(c, by_cell[_key(c)], depths, height),
+            alt=f"{series.name(c)}, {names.place(c, shown)}: {c.metric} by epoch, one line per depth",
         )
         for i, c in enumerate(shown)
     )
@@ -146,8 +153,8 @@ def learning_curves(curves: Sequence[Curve], runs: Sequence[LearningCurve]) -> C
     )
 
 
-def _key(model: str, task: str, metric: str, train_size: int | None) -> tuple[str, str, str, int | None]:
-    return model, task, metric, train_size
+def _key(curve: Curve) -> tuple[str | None, str, str, str, int | None]:
+    return curve.study, curve.model, curve.task, curve.metric, curve.train_size
 
 
 def _learning_figure(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 from study import names
 from study.analysis import published
 from study.analysis.analyse import Analysis
-from study.analysis.points import OperatingPoint
+from study.analysis.points import ModelPoint, OperatingPoint
 from study.names import UNKNOWN
 from study.reporting.document import Column, Row, Table, Value, silent
+from study.reporting.series import Series
 
 MOST_OPEN = 12
 FEW = 4
@@ -26,12 +27,16 @@ def _share(value: float | None) -> str:
 
 def models_table(analysis: Analysis) -> Table | None:
     """The paper's single number per model, with its own beside it; None where a model has one task only."""
-    per_model = Counter((c.model, c.train_size) for c in analysis.curves)
-    if max(per_model.values(), default=0) < 2:
+    tasks: defaultdict[tuple[object, ...], set[str]] = defaultdict(set)
+    for c in analysis.curves:
+        tasks[c.model, c.protocol, c.train_size].add(c.task)
+    if max(map(len, tasks.values()), default=0) < 2:
         return None
+    series = Series(analysis.curves)
     sizes = any(m.train_size is not None for m in analysis.models)
     columns = [
         Column("model", "model", number=False),
+        Column("protocol", "protocol", number=False),
         Column("threshold", "of full quality", names.percent_short),
         Column("tuned_layers", "tuned layers"),
         Column("total_layers", "of"),
@@ -41,13 +46,14 @@ def models_table(analysis: Analysis) -> Table | None:
         Column("published_tuned_layers", "published"),
     ]
     if sizes:
-        columns.insert(1, Column("train_size", "train size", names.size_name))
+        columns.insert(2, Column("train_size", "train size", names.size_name))
     rows = []
-    for m in sorted(analysis.models, key=lambda m: (m.threshold, m.model, m.train_size or 0)):
+    for m in sorted(analysis.models, key=_model_order):
         key = published.model_key(m.model) if m.train_size is None else None
         figure = published.TUNED_LAYERS.get(key) if key and m.threshold == published.TUNED_THRESHOLD else None
         values: list[Value] = [
             m.model,
+            m.protocol,
             m.threshold,
             m.tuned_layers,
             m.total_layers,
@@ -57,14 +63,15 @@ def models_table(analysis: Analysis) -> Table | None:
             figure,
         ]
         if sizes:
-            values.insert(1, m.train_size)
+            values.insert(2, m.train_size)
         rows.append(Row(tuple(values), group=f"At {names.percent_short(m.threshold)} of full quality"))
+    hidden = {"threshold", *silent(columns, rows, ("left_out", "published_tuned_layers"))}
     return Table(
         name="models",
         title="Tuned layers per model: the largest need over its tasks",
         columns=tuple(columns),
         rows=tuple(rows),
-        hidden=frozenset({"threshold"}) | silent(columns, rows, ("left_out", "published_tuned_layers")),
+        hidden=frozenset(hidden | (set() if series.protocols_shown else {"protocol"})),
         note=(
             f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
             "at 90 %, CoLA left out."
@@ -74,12 +81,14 @@ def models_table(analysis: Analysis) -> Table | None:
 
 def points_tables(analysis: Analysis) -> list[Table]:
     """All in one where there are few, grouped by threshold; else one per threshold, grouped by model."""
+    series = Series(analysis.curves)
     if len(analysis.curves) <= FEW:
-        return [_points_table(analysis.points, None, folded=False)]
+        return [_points_table(analysis.points, series, None, folded=False)]
     thresholds = sorted(analysis.thresholds)
     return [
         _points_table(
             [p for p in analysis.points if p.threshold == threshold],
+            series,
             threshold,
             folded=threshold != thresholds[0] and len(analysis.curves) > MOST_OPEN,
         )
@@ -87,9 +96,13 @@ def points_tables(analysis: Analysis) -> list[Table]:
     ]
 
 
-def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, folded: bool) -> Table:
+def _points_table(
+    points: Sequence[OperatingPoint], series: Series, threshold: float | None, *, folded: bool
+) -> Table:
     columns = (
         Column("threshold", "of full", names.percent_short),
+        Column("study", "study", number=False),
+        Column("protocol", "protocol", number=False),
         Column("model", "model", number=False),
         Column("task", "task", names.task_name, number=False),
         Column("train_size", "train size", names.size_name),
@@ -111,10 +124,12 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, 
         Column("note", "note", number=False),
     )
     rows = []
-    for p in sorted(points, key=_order):
+    for p in sorted(points, key=lambda p: _order(p, series)):
         corrected = p.chance_corrected
         values: tuple[Value, ...] = (
             p.threshold,
+            p.study,
+            p.protocol,
             p.model,
             p.task,
             p.train_size,
@@ -135,9 +150,10 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, 
             p.relative_high,
             "; ".join(p.notes) or None,
         )
-        group = f"{p.model}, {p.total_layers} layers"
+        group = f"{series.name(p)}, {p.total_layers} layers"
         rows.append(Row(values, group=_heading(p) if threshold is None else group))
-    hidden = ["threshold", "model", "relative_low", "relative_high", "note"]
+    hidden = ["threshold", "protocol", "model", "relative_low", "relative_high", "note"]
+    hidden += [] if series.shown else ["study"]
     hidden += [] if any(p.train_size is not None for p in points) else ["train_size"]
     if threshold is None and len({p.model for p in points}) > 1:
         hidden.remove("model")
@@ -159,8 +175,12 @@ def _points_table(points: Sequence[OperatingPoint], threshold: float | None, *, 
     )
 
 
-def _order(p: OperatingPoint) -> tuple[object, ...]:
-    return p.threshold, p.model, names.task_order(p.task), p.metric, p.train_size or 0
+def _model_order(m: ModelPoint) -> tuple[object, ...]:
+    return m.threshold, m.model, m.protocol or "", m.train_size or 0
+
+
+def _order(p: OperatingPoint, series: Series) -> tuple[object, ...]:
+    return p.threshold, series.name(p), names.task_order(p.task), p.metric, p.train_size or 0
 
 
 def _heading(p: OperatingPoint) -> str:
