@@ -111,7 +111,7 @@ class Claim:
         self._written: dict[int, float] = {}
         self._tried: set[int] = set()
         """Steps that may be in the database, because their answer may have been lost."""
-        self._lease = Lease(self._beat, study.database.heartbeat_seconds, f"lease of trial {self.number}")
+        self._lease = Lease(self._beat, study.terms.heartbeat_seconds, f"lease of trial {self.number}")
 
     def start_lease(self) -> None:
         self.study.database.leases.add(self._lease)

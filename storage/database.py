@@ -19,20 +19,19 @@ from optuna.study import StudyDirection
 from sqlalchemy import insert, select
 from sqlalchemy.engine import Connection, Engine
 
-from objectives.contract import StorageError, UsageError
+from objectives.contract import StorageError
 from storage import schema
 from storage.address import Address, check_sqlite_file
-from storage.engine import READ_ONLY, make_engine
+from storage.engine import READ_ONLY, Silence, make_engine
 from storage.lease import Lease
 from storage.locks import database_lock
-from storage.outage import LONGEST_PAUSE_SECONDS, Patience, one_line
+from storage.outage import Patience, one_line
 from storage.schema import DIRECTIONS, STUDIES, STUDY_ATTRIBUTES
 from storage.studies import StoredStudy
+from storage.terms import Terms, Wishes, read_terms
 
 T = TypeVar("T")
 
-HEARTBEAT_SECONDS = 15.0
-GRACE_SECONDS = 60.0
 OUTAGE_SECONDS = 600.0
 
 
@@ -44,16 +43,15 @@ class Database:
         address: Address,
         engine: Engine,
         patience: Patience,
-        *,
-        heartbeat_seconds: float,
-        grace_seconds: float,
+        silence: Silence,
+        wishes: Wishes,
     ):
         self.address = address
         self.engine = engine
-        self.heartbeat_seconds = heartbeat_seconds
-        self.grace_seconds = grace_seconds
         self.leases: WeakSet[Lease] = WeakSet()
         self._patience = patience
+        self._silence = silence
+        self._wishes = wishes
 
     @classmethod
     def open(
@@ -61,34 +59,29 @@ class Database:
         url: str,
         *,
         create: bool = False,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
-        grace_seconds: float = GRACE_SECONDS,
+        heartbeat_seconds: float | None = None,
+        grace_seconds: float | None = None,
+        max_retries: int | None = None,
         outage_seconds: float = OUTAGE_SECONDS,
         patience_seconds: float = 0.0,
     ) -> Database:
         """`create` makes Optuna's tables where there are none.
 
+        Heartbeat, grace period and retries are those of studies that are created here; one that exists must
+        have the same, where they are given.
+
         `outage_seconds` is how long operations wait for a database that went away; `patience_seconds`
         how long opening does (a worker may start during a restart; people want to know at once).
         """
-        if heartbeat_seconds <= 0 or grace_seconds < 2.999 * heartbeat_seconds:
-            raise UsageError(
-                f"a grace period of {grace_seconds:g} s is too short for a heartbeat every "
-                f"{heartbeat_seconds:g} s: make it at least three times as long"
-            )
+        wishes = Wishes(
+            heartbeat_seconds=heartbeat_seconds, grace_seconds=grace_seconds, max_retries=max_retries
+        )
+        silence = Silence(wishes.terms().silence_seconds)
         address = Address.parse(url)
-        patience = Patience(
-            address.display, patience_seconds, min(LONGEST_PAUSE_SECONDS, heartbeat_seconds / 4)
-        )
-        engine = patience.retry(lambda: _open(address, create=create))
+        patience = Patience(address.display, patience_seconds)
+        engine = patience.retry(lambda: _open(address, silence, create=create))
         patience.seconds = outage_seconds
-        return cls(
-            address,
-            engine,
-            patience,
-            heartbeat_seconds=heartbeat_seconds,
-            grace_seconds=grace_seconds,
-        )
+        return cls(address, engine, patience, silence, wishes)
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
@@ -152,23 +145,35 @@ class Database:
     def _find(self, name: str) -> StoredStudy | None:
         with self.read() as connection:
             study_id = connection.scalar(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
-        return None if study_id is None else StoredStudy(self, study_id, name)
+            if study_id is None:
+                return None
+            terms = read_terms(connection, study_id)
+        self._wishes.check(terms, f"{name} in {self.display_url}")
+        self._adopt(terms)
+        return StoredStudy(self, study_id, name, terms)
+
+    def _adopt(self, terms: Terms) -> None:
+        """Nothing may hang or pause for so long that a lease of this study is in doubt."""
+        self._patience.longest_pause = min(self._patience.longest_pause, terms.heartbeat_seconds / 4)
+        if terms.silence_seconds < self._silence.seconds:
+            self._silence.seconds = terms.silence_seconds
+            self.engine.dispose()
 
     def _insert(self, name: str, attributes: Mapping[str, Any]) -> None:
+        attributes = {**attributes, **self._wishes.terms().attributes()}
         with self.write() as connection:
             connection.execute(insert(STUDIES).values(study_name=name))
             study_id = connection.scalar(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
             connection.execute(
                 insert(DIRECTIONS).values(study_id=study_id, objective=0, direction=StudyDirection.MAXIMIZE)
             )
-            if attributes:
-                connection.execute(
-                    insert(STUDY_ATTRIBUTES),
-                    [
-                        {"study_id": study_id, "key": key, "value_json": json.dumps(value)}
-                        for key, value in attributes.items()
-                    ],
-                )
+            connection.execute(
+                insert(STUDY_ATTRIBUTES),
+                [
+                    {"study_id": study_id, "key": key, "value_json": json.dumps(value)}
+                    for key, value in attributes.items()
+                ],
+            )
 
     def close(self) -> None:
         """Claims that are still open end as those of a dead worker do."""
@@ -180,12 +185,12 @@ class Database:
         self.engine.dispose()
 
 
-def _open(address: Address, *, create: bool) -> Engine:
+def _open(address: Address, silence: Silence, *, create: bool) -> Engine:
     fresh_file = None
     if address.kind == "sqlite":
         check_sqlite_file(address.path, create=create)
         fresh_file = None if address.path.exists() else address.path
-    engine = make_engine(address)
+    engine = make_engine(address, silence)
     try:
         schema.check_collation(engine, address)
         _make_or_check(engine, address, create=create)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy
@@ -15,6 +16,14 @@ READ_ONLY = "elsa_read_only"
 """Execution option of connections that only read; a SQLite reader then takes no write lock."""
 
 CONNECT_SECONDS = 5
+
+
+@dataclass
+class Silence:
+    """How long a connection may hang before it is given up; studies with a short grace period lower it."""
+
+    seconds: float
+
 
 CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
     "sqlite": {"timeout": 60.0, "isolation_level": None, "check_same_thread": False},
@@ -38,6 +47,9 @@ CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
         "init_command": "SET time_zone = '+00:00'",
     },
 }
+
+SILENCE_UNITS = {"read_timeout": 1, "write_timeout": 1, "tcp_user_timeout": 1000}
+"""Of one second, in the arguments that end a connection which has gone silent."""
 
 
 def engine_settings(address: Address) -> dict[str, Any]:
@@ -70,9 +82,16 @@ def _fits(address: Address, argument: str) -> bool:
     return True
 
 
-def make_engine(address: Address) -> Engine:
-    engine = sqlalchemy.create_engine(address.url, **engine_settings(address))
+def make_engine(address: Address, silence: Silence) -> Engine:
+    settings = engine_settings(address)
+    engine = sqlalchemy.create_engine(address.url, **settings)
     prepare(engine, address)
+    own = {name: unit for name, unit in SILENCE_UNITS.items() if name in settings["connect_args"]}
+
+    @event.listens_for(engine, "do_connect")
+    def limit(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
+        named.update({name: min(named[name], int(silence.seconds * unit)) for name, unit in own.items()})
+
     return engine
 
 

@@ -62,7 +62,7 @@ def _named_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
     key = f"elsa-{_digest(f'{address.url.database}/{name}').hex()[:32]}"
     with engine.connect() as connection:
         deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-        while connection.scalar(text("SELECT GET_LOCK(:key, 5)"), {"key": key}) != 1:
+        while connection.scalar(text("SELECT GET_LOCK(:key, 1)"), {"key": key}) != 1:
             if time.monotonic() > deadline:
                 raise _too_long(address, name)
         try:

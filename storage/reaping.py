@@ -49,10 +49,10 @@ class Reaper:
             return sum(self._fail(trial_id, seen, max_retries) for trial_id, seen in self._dead())
 
     def _dead(self) -> list[tuple[int, Sighting]]:
-        database = self._study.database
-        now, heartbeats = database.retry(self._read)
+        terms = self._study.terms
+        now, heartbeats = self._study.database.retry(self._read)
         looked = time.monotonic()
-        blind = looked - self._looked > database.grace_seconds - 2 * database.heartbeat_seconds
+        blind = looked - self._looked > terms.grace_seconds - 2 * terms.heartbeat_seconds
         before = {} if blind else self._sightings
         self._looked = looked
         sightings, dead = {}, []
@@ -61,8 +61,8 @@ class Reaper:
             if seen is None or seen.heartbeat != heartbeat:
                 seen = Sighting(heartbeat, looked)
             sightings[trial_id] = seen
-            old = now - heartbeat > timedelta(seconds=database.grace_seconds)
-            if old and looked - seen.since >= WATCHED * database.heartbeat_seconds:
+            old = now - heartbeat > timedelta(seconds=terms.grace_seconds)
+            if old and looked - seen.since >= WATCHED * terms.heartbeat_seconds:
                 dead.append((trial_id, seen))
         self._sightings = sightings
         return dead

@@ -22,21 +22,22 @@ from storage.planning import Wanted, plan
 from storage.reading import Counts, StoredTrial
 from storage.reaping import Reaper
 from storage.schema import STUDY_ATTRIBUTES
+from storage.terms import Terms
 
 if TYPE_CHECKING:
     from storage.database import Database
 
-DEFAULT_MAX_RETRIES = 2
 LOOK_AHEAD = 64
 
 
 class StoredStudy:
     """Made by `Database.study` and `Database.create_study`."""
 
-    def __init__(self, database: Database, study_id: int, name: str):
+    def __init__(self, database: Database, study_id: int, name: str, terms: Terms):
         self.database = database
         self.study_id = study_id
         self.name = name
+        self.terms = terms
         self._queue: list[int] = []
         self._reaper = Reaper(self)
         self._random = random.Random()
@@ -82,18 +83,19 @@ class StoredStudy:
 
         return self.database.retry(locked)
 
-    def claim(self, worker: str, *, max_retries: int = DEFAULT_MAX_RETRIES) -> Claim | None:
+    def claim(self, worker: str, *, max_retries: int | None = None) -> Claim | None:
         """A WAITING trial for this worker alone, or None where there is none.
 
         Constant cost: the ids are listed once and walked in an order of this worker's own, so that workers
         seldom meet; where they do, the ids that are gone are dropped many at a time.
         """
+        most = self.terms.max_retries if max_retries is None else max_retries
         while True:
             if not self._queue:
                 self._queue = self._list()
                 if not self._queue:
                     return None
-            claim = self._try(self._queue.pop(), worker, max_retries)
+            claim = self._try(self._queue.pop(), worker, most)
             if claim is not None:
                 claim.start_lease()
                 return claim

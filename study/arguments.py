@@ -86,7 +86,10 @@ def make_parser() -> Parser:
         "--selection-split", type=float, metavar="SHARE", help="train share to select rates on"
     )
 
-    running = parser.add_argument_group("running it")
+    running = parser.add_argument_group(
+        "running it",
+        "--max-retries, --heartbeat and --grace stay with the study: who joins it leaves them out",
+    )
     running.add_argument("--dry-run", action="store_true", help="print cells, steps and time; write nothing")
     running.add_argument("--workers", type=int, metavar="K", help="worker processes (one per GPU, else 1)")
     running.add_argument("--workers-per-gpu", type=int, default=1, metavar="W", help="pack small trials (1)")
@@ -94,12 +97,10 @@ def make_parser() -> Parser:
         "--processes-per-trial", type=int, default=1, metavar="P", help="processes that train one trial (1)"
     )
     running.add_argument("--join-only", action="store_true", help="run what waits; never plan")
-    running.add_argument("--max-retries", type=int, default=2, help="of a trial that failed or was lost (2)")
+    running.add_argument("--max-retries", type=int, help="of a trial that failed or was lost (2)")
     running.add_argument("--retry-failed", action="store_true", help="begin again the cells given up earlier")
-    running.add_argument("--heartbeat", type=float, default=15.0, metavar="SECONDS", help="(15)")
-    running.add_argument(
-        "--grace", type=float, default=60.0, metavar="SECONDS", help="silence of the lost (60)"
-    )
+    running.add_argument("--heartbeat", type=float, metavar="SECONDS", help="of a worker (15)")
+    running.add_argument("--grace", type=float, metavar="SECONDS", help="silence of the lost (60)")
     running.add_argument(
         "--cache-dir",
         default=os.environ.get("ELSA_CACHE", DEFAULT_CACHE),

@@ -9,7 +9,10 @@ from study.spec import StudySpec
 
 
 def join_command(name: str, spec: StudySpec, storage: str) -> str:
-    """Every setting is named, so that no default of another version can change it."""
+    """Every setting of the spec is named, so that no default of another version can change it.
+
+    Heartbeat, grace period and retries are not: the study keeps them, and whoever joins takes them over.
+    """
     flags: list[tuple[str, object]] = [("study", name), ("storage", storage), ("protocol", spec.protocol)]
     flags += [("task", spec.task)]
     if not spec.demo:

@@ -48,6 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         create=not (arguments.join_only or arguments.joined),
         heartbeat_seconds=arguments.heartbeat,
         grace_seconds=arguments.grace,
+        max_retries=arguments.max_retries,
     )
     try:
         jobs = join(database, requests, arguments)
@@ -104,7 +105,7 @@ def join(database: Database, requests: Sequence[StudyRequest], arguments: argpar
             plan_study(
                 study,
                 request.spec,
-                max_retries=arguments.max_retries,
+                max_retries=study.terms.max_retries,
                 retry_failed=arguments.retry_failed,
                 cells=request.cells,
             )
@@ -232,7 +233,6 @@ def _work_here(arguments: argparse.Namespace, jobs: Sequence[Job]) -> int:
         jobs,
         worker=f"{socket.gethostname()}-{os.getpid()}",
         on_event=ProgressLine(jobs, {job.study.name: Pace.of(job.study, job.spec) for job in jobs}),
-        max_retries=arguments.max_retries,
         join_only=arguments.join_only,
     ).exit_code
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HOUR = 3600.0
 SILENT_SECONDS = 60.0
-"""As long as the default grace period: who is silent for longer is taken for dead."""
+"""The default grace period: who is silent for longer is taken for dead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class Standing:
     spec: StudySpec | None
     """None for a study that other software made."""
     overview: Overview
+    grace_seconds: float = SILENT_SECONDS
 
     @property
     def cells_per_hour(self) -> float:
@@ -64,7 +65,7 @@ class Standing:
         return [
             trial
             for trial in self.overview.running
-            if trial.silent_seconds is not None and trial.silent_seconds <= SILENT_SECONDS
+            if trial.silent_seconds is not None and trial.silent_seconds <= self.grace_seconds
         ]
 
     def epoch(self, trial: Running) -> float | None:
@@ -144,16 +145,16 @@ class Standing:
                     duration(trial.seconds),
                     "" if not trial.evaluations or epoch is None else f"{epoch:g}",
                     "" if trial.score is None else f"{trial.score:.4f}",
-                    _heard(trial.silent_seconds),
+                    _heard(trial.silent_seconds, self.grace_seconds),
                 ]
             )
         return table
 
 
-def _heard(silent_seconds: float | None) -> str:
+def _heard(silent_seconds: float | None, grace_seconds: float) -> str:
     if silent_seconds is None:
         return "never"
-    lost = "" if silent_seconds <= SILENT_SECONDS else ": lost, until a worker takes it back"
+    lost = "" if silent_seconds <= grace_seconds else ": lost, until a worker takes it back"
     return f"{duration(silent_seconds)} ago{lost}"
 
 

@@ -62,7 +62,8 @@ def standings(database: Database, names: Sequence[str]) -> list[Standing]:
     for study in [database.study(name) for name in names or database.study_names()]:
         text = study.attributes().get("spec")
         spec = None if text is None else StudySpec.from_json(text)
-        found.append(Standing(name=study.name, spec=spec, overview=read_overview(study)))
+        overview, grace = read_overview(study), study.terms.grace_seconds
+        found.append(Standing(name=study.name, spec=spec, overview=overview, grace_seconds=grace))
     return found
 
 

@@ -112,6 +112,8 @@ def test_join_command_names_every_setting() -> None:
     assert command.seeds(parsed.seeds, "") == spec.seeds
     assert (parsed.epochs, parsed.warmup, parsed.score, parsed.compile) == (2.5, 0.5, "best", True)
     assert (parsed.no_group_by_length, parsed.selection_split, parsed.budget) == (True, 0.1, "40units")
+    # The study keeps these, and refuses others.
+    assert (parsed.heartbeat, parsed.grace, parsed.max_retries) == (None, None, None)
 
 
 def test_published_only_when_something_finished(database: Database) -> None:

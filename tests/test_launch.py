@@ -100,6 +100,20 @@ def test_another_spec_is_refused_with_its_differences(place: Path) -> None:
     assert len(study_of(place).trials) == 6
 
 
+def test_heartbeat_grace_and_retries_stay_with_the_study(place: Path) -> None:
+    assert (
+        launch.main([*BASE, "--workers", "0", "--heartbeat", "5", "--grace", "20", "--max-retries", "4"]) == 0
+    )
+    kept = {"heartbeat_seconds": 5.0, "grace_seconds": 20.0, "max_retries": 4}
+    assert kept.items() <= study_of(place).user_attrs.items()
+    assert launch.main([*BASE, "--workers", "0", "--join-only"]) == 0
+    assert launch.main([*BASE, "--workers", "0", "--grace", "20"]) == 0
+    for flags, words in (("--grace 30", "--grace 20 -> 30"), ("--max-retries 5", "--max-retries 4 -> 5")):
+        with pytest.raises(SpecMismatch, match=f"{words} .there -> here.. Leave these flags out"):
+            launch.main([*BASE, *flags.split()])
+    assert len(study_of(place).trials) == 6
+
+
 def test_a_copy_of_the_model_elsewhere_is_the_same_model(place: Path) -> None:
     launch.main([*BASE, "--workers", "0"])
     (place / "tiny-bert").rename(place / "moved")

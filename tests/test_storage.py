@@ -8,20 +8,30 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
 
 import optuna
 import pytest
-from sqlalchemy import event
+from sqlalchemy import delete, event
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import OperationalError
 
-from objectives.contract import Cell, CurvePoint, Outcome, StorageError, TrialRecord, UsageError
+from objectives.contract import (
+    Cell,
+    CurvePoint,
+    Outcome,
+    SpecMismatch,
+    StorageError,
+    TrialRecord,
+    UsageError,
+)
 from storage.claims import Claim
 from storage.database import Database
+from storage.schema import STUDY_ATTRIBUTES
 from storage.studies import StoredStudy
+from storage.terms import Terms, Wishes
 
 T = TypeVar("T")
 
@@ -126,7 +136,7 @@ def test_plain_optuna_reads_the_whole_record(study: StoredStudy) -> None:
     assert row.params_learning_rate == claim.cell.learning_rate
     assert plain.best_trial.intermediate_values == {0: 0.2, 1: 0.1 + 0.2}
     assert plain.direction == optuna.study.StudyDirection.MAXIMIZE
-    assert plain.user_attrs == {"spec": '{"task": "mrpc"}'}
+    assert plain.user_attrs == {"spec": '{"task": "mrpc"}', **study.terms.attributes()}
 
 
 def test_each_cell_is_planned_once(study: StoredStudy) -> None:
@@ -414,7 +424,8 @@ def test_study_is_made_once_with_its_attributes(database_url: str) -> None:
     database = Database.open(database_url, create=True)
     first = database.create_study("one", {"spec": "a", "recorded": True})
     second = database.create_study("one", {"spec": "b"})
-    assert second.attributes() == first.attributes() == {"spec": "a", "recorded": True}
+    kept = {"spec": "a", "recorded": True, **Terms().attributes()}
+    assert second.attributes() == first.attributes() == kept
     first.set_attribute("note", {"ü": [1, 2.5, None]})
     first.set_attribute("note", "🙂")
     assert second.attributes()["note"] == "🙂"
@@ -460,6 +471,34 @@ def test_lock_has_one_holder(database: Database, shared_url: str) -> None:
     other.close()
 
 
+def test_terms_belong_to_the_study_and_whoever_joins_takes_them_over(shared_url: str) -> None:
+    name = fresh("terms")
+    with closing(Database.open(shared_url, create=True, heartbeat_seconds=2, max_retries=7)) as maker:
+        made = maker.create_study(name, {})
+    # What was not asked for fits what was.
+    assert made.terms == Terms(heartbeat_seconds=2, grace_seconds=60, max_retries=7)
+    with closing(Database.open(shared_url)) as joiner:
+        assert joiner.study(name).terms == joiner.create_study(name, {}).terms == made.terms
+    with closing(
+        Database.open(shared_url, heartbeat_seconds=2, grace_seconds=60, max_retries=7)
+    ) as repeating:
+        assert repeating.study(name).terms == made.terms
+    with closing(Database.open(shared_url, heartbeat_seconds=1, grace_seconds=4)) as other:
+        for join in (lambda: other.study(name), lambda: other.create_study(name, {})):
+            with pytest.raises(SpecMismatch, match=rf"{name} .*--heartbeat 2 -> 1; --grace 60 -> 4 \(there"):
+                join()
+
+
+def test_a_study_from_before_terms_were_kept_has_the_defaults(shared_url: str) -> None:
+    with closing(Database.open(shared_url, create=True)) as database:
+        old = database.create_study(fresh("old"), {})
+        with database.write() as connection:
+            connection.execute(delete(STUDY_ATTRIBUTES).where(STUDY_ATTRIBUTES.c.study_id == old.study_id))
+        assert database.study(old.name).terms == Terms(heartbeat_seconds=15, grace_seconds=60, max_retries=2)
+
+
 def test_grace_must_cover_several_heartbeats(sqlite_url: str) -> None:
     with pytest.raises(UsageError, match="grace period of 2 s is too short for a heartbeat every 1 s"):
         Database.open(sqlite_url, create=True, heartbeat_seconds=1, grace_seconds=2)
+    assert Wishes(heartbeat_seconds=60).terms().grace_seconds == 240
+    assert Wishes(grace_seconds=20).terms().heartbeat_seconds == 5

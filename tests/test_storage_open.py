@@ -165,5 +165,5 @@ def test_eight_processes_create_the_schema_at_once(database_url: str) -> None:
     assert [process.exitcode for process in processes] == [0] * 8
     database = Database.open(database_url)
     assert database.study_names() == ["one"]
-    assert database.study("one").attributes() == {"spec": "x"}
+    assert database.study("one").attributes()["spec"] == "x"
     database.close()

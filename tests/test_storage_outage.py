@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import socket
 import sqlite3
 import threading
 import time
@@ -79,6 +81,59 @@ def test_outage_without_end(kind: str, server_of: Callable[[str], Server]) -> No
     finally:
         server.start()
         database.close()
+
+
+class Network:
+    """Between client and server; connections of before `forget` go silent, as when a router loses them."""
+
+    def __init__(self, port: int):
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._open: list[threading.Event] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def forget(self) -> None:
+        for silent in self._open:
+            silent.set()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection(("127.0.0.1", self._port))
+            silent = threading.Event()
+            self._open.append(silent)
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(source, target, silent), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not silent.is_set():
+                    target.sendall(data)
+
+
+def test_a_silent_connection_is_given_up_before_the_lease_is(mariadb: Server) -> None:
+    """PostgreSQL's are ended by the operating system; MySQL's drivers wait for an answer."""
+    url, network = mariadb.new_url(), Network(mariadb.port)
+    watcher = Database.open(url, create=True, heartbeat_seconds=1, grace_seconds=6)
+    watched = watcher.create_study("mrpc", {})
+    watched.plan(lambda outcomes: CELLS, space=SPACE, max_retries=1)
+    # It knows of the study's terms only after it has connected.
+    database = Database.open(url.replace(f":{mariadb.port}/", f":{network.port}/"))
+    claim = database.study("mrpc").claim("a")
+    assert claim is not None
+    time.sleep(1.2)
+    network.forget()
+    began = time.monotonic()
+    [first] = watched._reaper._read()[1].values()
+    while watched._reaper._read()[1][claim.trial_id] == first:
+        assert time.monotonic() - began < 6, "the lease is lost by now"
+        assert watched.reap(1) == 0
+        time.sleep(0.1)
+    assert claim.finish(RECORD)
+    database.close()
+    watcher.close()
 
 
 def test_busy_sqlite_is_waited_for(sqlite_url: str) -> None:

@@ -41,7 +41,6 @@ def work(arguments: argparse.Namespace, on_event: Callable[[Event], None]) -> in
             jobs,
             worker=arguments.worker_name,
             on_event=on_event,
-            max_retries=arguments.max_retries,
             join_only=arguments.join_only,
         )
     return summary.exit_code
@@ -58,6 +57,7 @@ def joined(arguments: argparse.Namespace) -> Iterator[list[Job]]:
         command.storage_url(arguments.storage),
         heartbeat_seconds=arguments.heartbeat,
         grace_seconds=arguments.grace,
+        max_retries=arguments.max_retries,
         patience_seconds=PATIENCE_SECONDS,
     )
     try:

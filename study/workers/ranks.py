@@ -162,7 +162,6 @@ def _own(arguments: argparse.Namespace) -> int:
                 grouped,
                 worker=arguments.worker_name,
                 on_event=on_event,
-                max_retries=arguments.max_retries,
                 join_only=arguments.join_only,
             )
         except GroupBroken:

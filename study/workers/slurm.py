@@ -205,7 +205,7 @@ def wait(arguments: argparse.Namespace, jobs: Sequence[Job], queued: Callable[[]
 
 def _plan_more(arguments: argparse.Namespace, jobs: Sequence[Job]) -> bool:
     added = [
-        plan_study(job.study, job.spec, max_retries=arguments.max_retries, cells=job.cells)
+        plan_study(job.study, job.spec, max_retries=job.study.terms.max_retries, cells=job.cells)
         for job in jobs
         if not arguments.join_only
     ]

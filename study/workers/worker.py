@@ -97,14 +97,15 @@ def run_worker(
     *,
     worker: str,
     on_event: Callable[[Event], None],
-    max_retries: int,
+    max_retries: int | None = None,
     join_only: bool = False,
     poll_seconds: float = POLL_SECONDS,
 ) -> WorkerSummary:
     """Work until nothing waits or runs in any of the studies, or until SIGINT or SIGTERM.
 
     TrialFailed is recorded and the worker goes on; any other exception of an objective is a programming
-    error: its trial is recorded as failed, and the exception ends the worker.
+    error: its trial is recorded as failed, and the exception ends the worker. Where `max_retries` is None,
+    each study's own is meant.
     """
     databases = {id(job.study.database): job.study.database for job in jobs}
 
@@ -130,7 +131,7 @@ class _Run:
     jobs: list[Job]
     worker: str
     on_event: Callable[[Event], None]
-    max_retries: int
+    max_retries: int | None
     join_only: bool
     poll_seconds: float
     interrupts: Interrupts
@@ -157,11 +158,11 @@ class _Run:
 
     def _reap(self) -> None:
         """In the background, because staleness must be noticed while every worker is busy."""
-        pause = min(job.study.database.heartbeat_seconds for job in self.jobs) / 4
+        pause = min(job.study.terms.heartbeat_seconds for job in self.jobs) / 4
         while not self._stopped.wait(pause):
             for job in list(self.jobs):
                 try:
-                    reaped = job.study.reap(self.max_retries)
+                    reaped = job.study.reap(self._retries(job))
                 except Exception as error:
                     log.warning("could not look for dead trials of %s: %s", job.study.name, error)
                     continue
@@ -179,7 +180,10 @@ class _Run:
         return None
 
     def _claim(self, job: Job) -> Claim | None:
-        return job.study.claim(self.worker, max_retries=self.max_retries)
+        return job.study.claim(self.worker, max_retries=self._retries(job))
+
+    def _retries(self, job: Job) -> int:
+        return job.study.terms.max_retries if self.max_retries is None else self.max_retries
 
     def _plan(self, job: Job) -> bool:
         """Whether there is something new to claim. Plans only if anything has changed since the last time."""
@@ -189,7 +193,7 @@ class _Run:
         key, began = job.study.study_id, time.monotonic()
         if self._planned.get(key) == counts or (counts.open and began < self._plan_after.get(key, began)):
             return False
-        added = plan_study(job.study, job.spec, max_retries=self.max_retries, cells=job.cells)
+        added = plan_study(job.study, job.spec, max_retries=self._retries(job), cells=job.cells)
         if added:
             self._emit("planned", job, trials=added)
             return True

@@ -1,0 +1,92 @@
+"""The terms on which all workers share a study: heartbeat, grace period, retries. The study keeps them, and
+whoever joins it takes them over; other ones are refused, since a short grace period beside a long heartbeat
+would declare the living dead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection
+
+from objectives.contract import SpecMismatch, UsageError
+from storage.schema import STUDY_ATTRIBUTES
+
+BEATS_PER_GRACE = 4
+LONGEST_SILENCE_SECONDS = 30.0
+SHORTEST_SILENCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Of one study, under the names of its attributes. One without them was made with the defaults."""
+
+    heartbeat_seconds: float = 15.0
+    grace_seconds: float = 60.0
+    """Silence after which a worker is taken for dead."""
+    max_retries: int = 2
+
+    def attributes(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def silence_seconds(self) -> float:
+        """How long a connection may hang before it is given up: twice that, and a heartbeat still arrives."""
+        half = (self.grace_seconds - self.heartbeat_seconds) / 2
+        return min(LONGEST_SILENCE_SECONDS, max(SHORTEST_SILENCE_SECONDS, half))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What somebody asked for; None is whatever the study has."""
+
+    heartbeat_seconds: float | None = None
+    grace_seconds: float | None = None
+    max_retries: int | None = None
+
+    def terms(self) -> Terms:
+        """Of a new study: what was not asked for fits what was."""
+        usual = Terms()
+        heartbeat, grace = self.heartbeat_seconds, self.grace_seconds
+        if heartbeat is None:
+            heartbeat = min(usual.heartbeat_seconds, (grace or usual.grace_seconds) / BEATS_PER_GRACE)
+        if grace is None:
+            grace = max(usual.grace_seconds, heartbeat * BEATS_PER_GRACE)
+        if heartbeat <= 0 or grace < 2.999 * heartbeat:
+            raise UsageError(
+                f"a grace period of {grace:g} s is too short for a heartbeat every {heartbeat:g} s: "
+                "make it at least three times as long"
+            )
+        retries = usual.max_retries if self.max_retries is None else self.max_retries
+        return Terms(heartbeat_seconds=heartbeat, grace_seconds=grace, max_retries=retries)
+
+    def check(self, terms: Terms, study: str) -> None:
+        """Refuse wishes that the study does not fulfil."""
+        differing = [
+            f"--{field.name.removesuffix('_seconds').replace('_', '-')} {has:g} -> {asked:g}"
+            for field in fields(self)
+            if (asked := getattr(self, field.name)) is not None
+            and asked != (has := getattr(terms, field.name))
+        ]
+        if differing:
+            raise SpecMismatch(
+                f"{study} has other terms, which all of its workers share: {'; '.join(differing)} "
+                "(there -> here). Leave these flags out, or choose another --study"
+            )
+
+
+def read_terms(connection: Connection, study_id: int) -> Terms:
+    table = STUDY_ATTRIBUTES
+    names = [field.name for field in fields(Terms)]
+    found: Mapping[str, Any] = {
+        row.key: json.loads(row.value_json)
+        for row in connection.execute(
+            select(table.c.key, table.c.value_json).where(
+                table.c.study_id == study_id, table.c.key.in_(names)
+            )
+        )
+    }
+    return Terms(**found)
