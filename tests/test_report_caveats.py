@@ -1,4 +1,4 @@
-"""What the report says about its own numbers agrees with them: whom a choice flatters, what was not measured."""
+"""What the report says of its numbers agrees with them: whom a choice flatters, what was not measured."""
 
 from __future__ import annotations
 
@@ -88,9 +88,8 @@ def test_two_metrics_have_two_low_resource_tables_and_figures(tmp_path: Path) ->
         "low_resource_tiny_rte_accuracy.csv",
         "low_resource_tiny_rte_f1.csv",
     ]
-    assert [name in path.read_text() for path, name in zip(kept, ("accuracy", "f1"), strict=True)] == [
-        True
-    ] * 2
+    for path, metric in zip(kept, ("accuracy", "f1"), strict=True):
+        assert f",{metric}," in path.read_text()
     panels = [panel.name for chart in document(table, analysis).charts for panel in chart.panels]
     assert len(panels) == len(set(panels))
 

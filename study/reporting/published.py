@@ -19,7 +19,7 @@ MOST_OPEN = 12
 PAPER_TABLES = (
     "The tables below are laid out as the paper's Tables 3 to 6: percent, with the row of this study's "
     f"operating point in bold. Published figures: {published.PAPER_LOGS}; "
-    "† marks one outside our 95 % interval."
+    "† marks one further from ours than seeds explain (95 %)."
 )
 
 
