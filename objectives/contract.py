@@ -119,7 +119,8 @@ class TrialRecord:
     train_seconds: float | None = None
     evaluation_seconds: float | None = None
     prefix_seconds: float | None = None
-    """Seconds this trial spent on building prefix states that later trials share."""
+    """What computing the training examples' prefix states takes, all layers below the depth, whichever trial
+    of whichever study did it: train_seconds do not contain it."""
     examples_per_second: float | None = None
     peak_memory_bytes: int | None = None
     prefix: str | None = None

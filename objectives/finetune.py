@@ -141,9 +141,7 @@ class FineTuning:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
-        started = time.perf_counter()
         prefix = self._load_prefix(cell.frozen_layers)
-        prefix_seconds = time.perf_counter() - started
         peak = machine.PeakMemory(self.device)
         skips = prefix in ("cached", "uncached")
         skipping = self._replay.skipping(cell.frozen_layers) if skips else nullcontext()
@@ -166,7 +164,7 @@ class FineTuning:
             total_parameters=sum(size for size, _ in sizes),
             train_seconds=round(progress.train_seconds, 4),
             evaluation_seconds=round(progress.evaluation_seconds, 4),
-            prefix_seconds=round(prefix_seconds, 4) if skips else None,
+            prefix_seconds=self._prefix_seconds() if skips else None,
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
             peak_memory_bytes=peak.bytes(),
             prefix=prefix,
@@ -232,6 +230,11 @@ class FineTuning:
                 "its frozen layers run in every step"
             )
         return ("uncached" if why else "cached") if cached else "live"
+
+    def _prefix_seconds(self) -> float:
+        """Of the training examples: those of an evaluation are no training."""
+        states = self._splits["train"].states
+        return 0.0 if states is None else round(states.seconds, 4)
 
     def _load_states(self, depth: int) -> str | None:
         """Why the states of this depth cannot be had; None where they were loaded."""

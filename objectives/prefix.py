@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from objectives.layers import LayerStack
     from objectives.replay import Replay
 
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK = 1 << 24
 DEFAULT_SHARE = 0.25
 """Of the free disk, where no budget is given."""
@@ -48,6 +48,9 @@ Warn = Callable[[str], None]
 
 class States:
     """The stored states of one set of examples after `depth` layers."""
+
+    seconds: float = 0.0
+    """What computing them took, with all depths that they stand on: as if no others had been there."""
 
     def __init__(self, path: Path, tokens: int, hidden: int, dtype: torch.dtype, encoded: Encoded):
         # Integers of the same size: NumPy only moves the states, and knows no bfloat16.
@@ -95,7 +98,8 @@ class PrefixCache:
     folder: Path
     budget_bytes: int | None = None
     warn: Warn = print
-    _verified: set[Path] = field(default_factory=set)
+    _verified: dict[Path, float] = field(default_factory=dict)
+    """Entries whose checksum this process has read, and the seconds that computing each took."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -124,10 +128,12 @@ class PrefixCache:
                             self._build(builder, depth, path)
                 with contextlib.suppress(PermissionError):  # another user's
                     os.utime(path)
-                return builder.open(path)
+                states = builder.open(path)
+                states.seconds = self._verified[path]
+                return states
             except FileNotFoundError:
                 # Another process made room with it, or with the depth it is built from, in this very moment.
-                self._verified = {known for known in self._verified if known.exists()}
+                self._verified = {known: s for known, s in self._verified.items() if known.exists()}
         raise OSError(errno.EBUSY, "other workers remove it as soon as it is built")
 
     def _path(self, builder: Builder, depth: int) -> Path:
@@ -143,24 +149,29 @@ class PrefixCache:
                 raise ValueError(f"{path.stat().st_size} bytes")
             if about["checksum"] != _checksum(path):
                 raise ValueError("checksum")
+            seconds = float(about["seconds"])
         except FileNotFoundError:
             return False
         except (ValueError, KeyError) as error:
             self.warn(f"prefix cache: {path.name} is damaged ({error}); building it again")
             return False
-        self._verified.add(path)
+        self._verified[path] = seconds
         return True
 
     def _build(self, builder: Builder, depth: int, path: Path) -> None:
         start = next((d for d in range(depth - 1, 0, -1) if self._usable(self._path(builder, d), builder)), 0)
         source = builder.open(self._path(builder, start)) if start else None
         temporary = path.with_suffix(f".{_HOST}-{os.getpid()}.part")
+        seconds = self._verified[self._path(builder, start)] if start else 0.0
         try:
+            began = time.perf_counter()
             builder.run(source, start, depth, temporary)
+            seconds += time.perf_counter() - began
             about = {
                 "format": _FORMAT,
                 "depth": depth,
                 "built_from": start,
+                "seconds": round(seconds, 4),
                 "size": temporary.stat().st_size,
                 "checksum": _checksum(temporary),
             }
@@ -170,7 +181,7 @@ class PrefixCache:
             side.rename(path.with_suffix(".json"))
         finally:
             temporary.unlink(missing_ok=True)
-        self._verified.add(path)
+        self._verified[path] = seconds
         with (self.folder / "builds.log").open("a") as log:
             log.write(f"{path.stem} depth={depth} from={start} pid={os.getpid()}\n")
 

@@ -312,6 +312,15 @@ def test_a_record_says_what_it_cost_and_where(make: Make) -> None:
     assert 0.5 <= record.chance < 0.8
 
 
+def test_the_cost_of_frozen_layers_does_not_depend_on_what_was_cached_before(make: Make) -> None:
+    objective = make()
+    shallow, deep = run(objective, 2), run(objective, 3)
+    again, elsewhere = run(objective, 3, seed=2), run(make(), 3)
+    assert 0 < shallow.prefix_seconds < deep.prefix_seconds, "a deeper one stands on it"
+    assert deep.prefix_seconds == again.prefix_seconds == elsewhere.prefix_seconds
+    assert run(objective, 0).prefix_seconds is None
+
+
 def test_memory_does_not_grow_over_fifty_trials(make: Make) -> None:
     objective = make(epochs=0.34, changes={"hidden_size": 128, "intermediate_size": 256})
     for trial in range(5):

@@ -49,7 +49,7 @@ class DepthCost:
     trainable_share: float | None
     train_seconds: float | None
     prefix_seconds: float | None
-    """The most one trial spent on frozen layers' states that others then shared."""
+    """Of the frozen layers' states, computed once and shared by all trials; the most that any recorded."""
     seconds: float | None
     """train_seconds + prefix_seconds: what one fine-tuning at this depth alone would take."""
     peak_memory_bytes: float | None
