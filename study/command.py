@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from objectives.contract import ElsaError, UsageError
+from study.streams import reader_has_left
 
 DEFAULT_STORAGE = "sqlite:///elsa.db"
 _NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -73,6 +74,9 @@ def run(main: Main, argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:
+        if not reader_has_left():
+            # Some other pipe broke, which is an error.
+            raise
         # The reader has left (`| head`); there is nobody to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0

@@ -16,6 +16,7 @@ from objectives.contract import SpecMismatch, UsageError
 from study import command
 from study.arguments import make_parser
 from study.spec import StudySpec
+from study.streams import outliving_their_readers
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    given = list(sys.argv[1:] if argv is None else argv)
+    # `launch | head` or a lost terminal: the study goes on, and the exit code tells of it alone.
+    with outliving_their_readers():
+        return _main(list(sys.argv[1:] if argv is None else argv))
+
+
+def _main(given: list[str]) -> int:
     arguments = make_parser().parse_args(given)
     _check(arguments)
     if arguments.worker_name:
@@ -203,6 +209,8 @@ def _work(
     arguments: argparse.Namespace, jobs: Sequence[Job], argv: Sequence[str], shares: Sequence[Share]
 ) -> int | None:
     """Have the cells run, in this process or others; None when all are done and the answer is wanted."""
+    from study.workers.interrupts import STOPPED
+
     if arguments.slurm:
         from study.workers import slurm
 
@@ -219,7 +227,7 @@ def _work(
         print(f"{workers}: {'; '.join(map(str, dict.fromkeys(shares)))}; logs in {logs}", flush=True)
         with display(Board(jobs, len(shares))) as shown:
             code = supervise.supervise(supervise.worker_command(argv), shares, shown, logs)
-    if code in (130, 143):
+    if code in STOPPED:
         command.note("stopped; run the same command again to go on where it left")
     return code if code or arguments.joined else None
 

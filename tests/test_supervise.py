@@ -16,9 +16,11 @@ from launches import start, wait_until, write_table
 from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
 from storage.database import Database
 from storage.reading import Counts
+from study import command
 from study.workers import restarts
 from study.workers.devices import Share
 from study.workers.event_lines import decode, encode
+from study.workers.interrupts import heeded
 from study.workers.restarts import Restarts
 from study.workers.supervise import supervise
 from study.workers.worker import Event
@@ -95,14 +97,17 @@ def test_workers_share_a_study_and_a_killed_one_comes_back(
     assert {line.split()[0] for line in output.splitlines() if "f1 0." in line} >= {"w0", "w2"}
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code", "workers"),
+    [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 2), (signal.SIGHUP, 129, 2), (signal.SIGHUP, 129, 1)],
+)
 def test_a_signal_releases_every_trial_within_a_second(
-    tmp_path: Path, table: Path, sqlite_url: str, signum: int, code: int
+    tmp_path: Path, table: Path, sqlite_url: str, signum: int, code: int, workers: int
 ) -> None:
     launcher = start(
-        ["--recorded", table, "--recorded-delay", 30, "--storage", sqlite_url, "--workers", 2], tmp_path
+        ["--recorded", table, "--recorded-delay", 30, "--storage", sqlite_url, "--workers", workers], tmp_path
     )
-    wait_until(lambda: states(sqlite_url).count("RUNNING") == 2, "two running trials")
+    wait_until(lambda: states(sqlite_url).count("RUNNING") == workers, "running trials")
     began = time.monotonic()
     launcher.send_signal(signum)
     wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials", seconds=5)
@@ -126,6 +131,55 @@ def test_workers_release_their_trials_when_the_launcher_is_killed(
         lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "no worker left", seconds=10
     )
     launcher.communicate()
+
+
+def test_a_reader_that_leaves_ends_no_work(tmp_path: Path, table: Path, sqlite_url: str) -> None:
+    """As `launch 2>&1 | head -4`."""
+    launcher = start(
+        ["--recorded", table, "--recorded-delay", 0.1, "--storage", sqlite_url, "--workers", 2],
+        tmp_path,
+    )
+    assert launcher.stdout is not None
+    for _ in range(4):
+        launcher.stdout.readline()
+    launcher.stdout.close()
+    assert launcher.wait(60) == 0
+    assert states(sqlite_url) == ["COMPLETE"] * 20
+    assert list((tmp_path / "report").rglob("report.html"))
+
+
+def test_who_was_told_to_ignore_a_lost_terminal_does() -> None:
+    """As `nohup` tells it."""
+    assert signal.SIGHUP in heeded()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert heeded() == [signal.SIGINT, signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_display_that_breaks_lets_the_workers_release_their_trials(tmp_path: Path) -> None:
+    class Broken(Shown):
+        def tick(self) -> None:
+            if (tmp_path / "ready").exists():
+                raise RuntimeError("no such colour")
+
+    program = (
+        "import pathlib, signal, sys, time; here = pathlib.Path(sys.argv[1]); "
+        "signal.signal(signal.SIGTERM, lambda *_: ((here / 'released').touch(), sys.exit(143))); "
+        "(here / 'ready').touch(); time.sleep(60)"
+    )
+    with pytest.raises(RuntimeError, match="no such colour"):
+        supervise([*worker(program), str(tmp_path)], [Share()], Broken(), tmp_path)
+    assert (tmp_path / "released").exists()
+
+
+def test_a_pipe_that_breaks_elsewhere_is_no_success() -> None:
+    def main(_: object) -> int:
+        raise BrokenPipeError("of a database")
+
+    with pytest.raises(BrokenPipeError):
+        command.run(main, [])
 
 
 def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str) -> None:

@@ -326,7 +326,9 @@ def running_worker(database: Database, url: str) -> multiprocessing.process.Base
     return process
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_signal_releases_the_trial_within_a_second(
     database: Database, sqlite_url: str, signum: int, code: int
 ) -> None:

@@ -15,14 +15,15 @@ from study.workers.worker import Event
 
 
 def encode(event: Event) -> str:
-    """One line. Of a record only metric and score: the rest is in the database."""
+    """One line. Of a record only the score and the time: the rest is in the database."""
     line: dict[str, Any] = {"kind": event.kind, "worker": event.worker, "study": event.study}
     plain = ("number", "attempt", "index", "reason", "seconds", "trials")
     line |= {name: value for name in plain if (value := getattr(event, name)) is not None}
     nested = {"cell": event.cell, "point": event.point, "counts": event.counts}
     line |= {name: asdict(value) for name, value in nested.items() if value is not None}
     if event.record is not None:
-        line["record"] = {"metric": event.record.metric, "score": event.record.score}
+        shown = ("metric", "score", "train_seconds", "evaluation_seconds")
+        line["record"] = {name: getattr(event.record, name) for name in shown}
     return json.dumps(line)
 
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as an exception, raised only where the worker says that it may be."""
+"""SIGINT, SIGTERM and SIGHUP as an exception, raised only where the worker says that it may be."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPED = tuple(128 + number for number in SIGNALS)
+"""Exit codes of who was stopped by one of them."""
 INSIST_SECONDS = 0.1
+
+
+def heeded() -> list[signal.Signals]:
+    """The signals to handle here: `nohup` has its command ignore SIGHUP, and so it stays."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
 
 
 class Stopped(BaseException):
@@ -39,7 +47,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            self._previous = {number: signal.signal(number, self._handle) for number in heeded()}
             threading.Thread(target=self._insist, name="interrupts", daemon=True).start()
         return self
 

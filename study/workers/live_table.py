@@ -68,7 +68,7 @@ class Board:
                 row.epoch = event.point.epoch
                 row.score = event.point.metrics.get(self.jobs[event.study].spec.metric)
             case "finished" if event.record is not None and event.cell is not None:
-                self.pace[event.study].finished(event.cell, event.seconds or 0.0)
+                self.pace[event.study].finished(event.cell, event.record, event.seconds or 0.0)
                 row.cell, row.doing, row.finished = None, "looks for a cell", row.finished + 1
                 score = f"{event.record.metric} {event.record.score:.4f}"
                 return f"{self.tally()}  {study}{event.cell}  {score}  {duration(event.seconds or 0)}"
@@ -112,8 +112,11 @@ class Board:
             known = pace.total - pace.done
             share = (total_here - complete) / known if known else 1.0
             seconds = None if left is None or seconds is None else seconds + left * share
+        phase = " of this phase" if any(pace.in_phases for pace in self.pace.values()) else ""
         estimate = (
-            "time left unknown" if seconds is None else f"{duration(seconds / self._at_work(running))} left"
+            "time left unknown"
+            if seconds is None
+            else f"{duration(seconds / self._at_work(running))} left{phase}"
         )
         return f"[{done}/{total}, {f'{failed} failed, ' if failed else ''}{estimate}]"
 

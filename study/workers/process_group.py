@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from study.workers import devices
+from study.workers.interrupts import heeded
 from study.workers.parent import bind_to_parent
 from study.workers.supervise import how, worker_command
 
@@ -86,7 +87,7 @@ class _Leader:
     _leave_by: float | None = None
 
     def run(self) -> int:
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in heeded():
             signal.signal(signum, self._handle)
         try:
             for number, environment in enumerate(self.environments):

@@ -37,7 +37,7 @@ class ProgressLine:
                     f"{self._tally()}  {study}{event.cell}  epoch {event.point.epoch:g} {metric} {score:.4f}"
                 )
             case "finished" if event.record is not None and event.cell is not None:
-                self._pace[event.study].finished(event.cell, event.seconds or 0.0)
+                self._pace[event.study].finished(event.cell, event.record, event.seconds or 0.0)
                 self._keep(
                     f"{self._tally()}  {study}{event.cell}  {event.record.metric} {event.record.score:.4f}"
                     f"  {duration(event.seconds or 0)}"
@@ -62,7 +62,8 @@ class ProgressLine:
         done = sum(pace.done for pace in self._pace.values())
         total = sum(pace.total for pace in self._pace.values())
         left = seconds_left(self._pace.values())
-        estimate = "time left unknown" if left is None else f"{duration(left)} left"
+        phases = " of this phase" if any(pace.in_phases for pace in self._pace.values()) else ""
+        estimate = "time left unknown" if left is None else f"{duration(left)} left{phases}"
         return f"[{done}/{total}, {estimate}]"
 
     def _show(self, text: str) -> None:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell, CurvePoint, Objective, Report, TrialFailed, TrialRecord
-from study.workers.interrupts import Stopped
+from study.workers.interrupts import SIGNALS, Stopped
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
 from study.workers.restarts import GROUP_BROKEN
@@ -56,7 +56,7 @@ def take_part(arguments: argparse.Namespace) -> int:
         return _own(arguments)
     # Only rank 0 has anything to release.
     follow_parent(signal.SIGKILL)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     return _follow(arguments)
 

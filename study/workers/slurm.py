@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from objectives.contract import UsageError
 from study import command
 from study.planning import plan_study
+from study.workers.interrupts import STOPPED
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -122,7 +123,7 @@ class SlurmWorker:
         # Not wait(): a signal handler that asks after the same process would wait for its lock for ever.
         while process.poll() is None:
             time.sleep(0.2)
-        if process.returncode not in (0, 130, 143):
+        if process.returncode not in (0, *STOPPED):
             raise RuntimeError(f"the worker ended with exit code {process.returncode}")
         return process.returncode
 

@@ -22,6 +22,7 @@ from typing import IO, Protocol
 
 from study.workers.devices import Share
 from study.workers.event_lines import decode
+from study.workers.interrupts import heeded
 from study.workers.parent import bind_to_parent
 from study.workers.restarts import DRAINED, GROUP_BROKEN, Restarts
 from study.workers.worker import Event
@@ -39,6 +40,22 @@ class Display(Protocol):
     def state(self, worker: str, text: str) -> None: ...
     def note(self, text: str) -> None: ...
     def tick(self) -> None: ...
+
+
+class Nothing:
+    """A display that shows nothing."""
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def state(self, worker: str, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
 
 
 @dataclass
@@ -82,13 +99,18 @@ class _Supervisor:
         self._signum: int | None = None
 
     def run(self) -> int:
-        previous = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, self._handle) for number in heeded()}
         try:
             while self._signum is None and any(self._open(member) for member in self._members):
                 self._step()
             if self._signum is not None:
                 self._stop()
                 return 128 + self._signum
+        except BaseException:
+            # Whatever went wrong here, the workers can still release their trials.
+            self._display = Nothing()
+            self._stop()
+            raise
         finally:
             self._kill()
             for number, handler in previous.items():

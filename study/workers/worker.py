@@ -101,7 +101,7 @@ def run_worker(
     join_only: bool = False,
     poll_seconds: float = POLL_SECONDS,
 ) -> WorkerSummary:
-    """Work until nothing waits or runs in any of the studies, or until SIGINT or SIGTERM.
+    """Work until nothing waits or runs in any of the studies, or until SIGINT, SIGTERM or SIGHUP.
 
     TrialFailed is recorded and the worker goes on; any other exception of an objective is a programming
     error: its trial is recorded as failed, and the exception ends the worker. Where `max_retries` is None,
