@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from objectives.contract import Cell
+from objectives.contract import Cell, TrialRecord
 from study import protocols
 from study.command import duration
 from study.planning import every_cell
@@ -15,6 +15,7 @@ from study.protocols.units import cell_units
 from study.spec import StudySpec
 
 if TYPE_CHECKING:
+    from storage.reading import StoredTrial
     from storage.studies import StoredStudy
     from study.request import StudyRequest
 
@@ -22,27 +23,64 @@ _OVERHEAD_UNITS = 1.5
 """What a trial costs whatever its depth (head, evaluation, bookkeeping), in units of one layer's forward."""
 
 
+def units(spec: StudySpec, cell: Cell) -> float:
+    """The work of a cell's layers, to scale seconds by."""
+    return cell_units(cell.frozen_layers, spec.total_layers, spec.recipe.prefix) * (cell.train_size or 1)
+
+
 def weight(spec: StudySpec, cell: Cell) -> float:
-    """A cell's share of the work, to scale seconds by."""
-    units = cell_units(cell.frozen_layers, spec.total_layers, spec.recipe.prefix) + _OVERHEAD_UNITS
-    return units * (cell.train_size or 1)
+    """A cell's share of all work, where only one kind of cell was timed."""
+    return units(spec, cell) + _OVERHEAD_UNITS * (cell.train_size or 1)
+
+
+class Timing:
+    """Seconds against work by the cells timed so far: what every cell costs, and what a unit of work does."""
+
+    def __init__(self, spec: StudySpec, timed: Iterable[tuple[Cell, float]] = ()):
+        self._spec = spec
+        self._count = 0
+        self._units = self._seconds = self._squares = self._products = 0.0
+        for cell, seconds in timed:
+            self.add(cell, seconds)
+
+    def __bool__(self) -> bool:
+        return self._count > 0
+
+    def add(self, cell: Cell, seconds: float) -> None:
+        work = units(self._spec, cell)
+        self._count += 1
+        self._units += work
+        self._seconds += seconds
+        self._squares += work * work
+        self._products += work * seconds
+
+    @property
+    def mean(self) -> float:
+        return self._seconds / self._count
+
+    def seconds(self, cell: Cell) -> float:
+        """A line through what was timed, which neither falls nor begins below zero."""
+        here, mean_units = units(self._spec, cell), self._units / self._count
+        spread = self._squares - self._count * mean_units**2
+        if spread <= 1e-9 * self._squares:
+            # One kind of cell so far: how much of it any other kind costs, too, can only be guessed.
+            overhead = _OVERHEAD_UNITS * (cell.train_size or 1)
+            return self.mean * (here + overhead) / (mean_units + overhead)
+        slope = (self._products - self._count * mean_units * self.mean) / spread
+        slope = min(max(slope, 0.0), self.mean / mean_units)
+        return self.mean + slope * (here - mean_units)
 
 
 class Pace:
-    """Seconds per unit of work of one study, and the work that is left."""
+    """How fast the cells of one study go, and the cells that are left."""
 
     def __init__(self, spec: StudySpec, done: Iterable[tuple[Cell, float | None]], waiting: Iterable[Cell]):
-        self._spec = spec
-        self._waiting = {cell: weight(spec, cell) for cell in waiting}
-        self._mean = sum(self._waiting.values()) / max(1, len(self._waiting))
+        self.spec = spec
+        self._waiting = set(waiting)
         self._unknown = 0
-        self._seconds = self._units = 0.0
-        self.done = 0
-        for cell, seconds in done:
-            self.done += 1
-            if seconds is not None:
-                self._seconds += seconds
-                self._units += weight(spec, cell)
+        done = list(done)
+        self.done = len(done)
+        self._timing = Timing(spec, [(cell, seconds) for cell, seconds in done if seconds is not None])
 
     @classmethod
     def of(cls, study: StoredStudy, spec: StudySpec) -> Pace:
@@ -51,32 +89,41 @@ class Pace:
         return cls(spec, done, [t.cell for t in trials if t.state in ("WAITING", "RUNNING")])
 
     @property
+    def in_phases(self) -> bool:
+        """Whether more cells may be planned once these are done."""
+        return self.spec.protocol in ("paper", "adaptive")
+
+    @property
     def total(self) -> int:
         return self.done + len(self._waiting) + self._unknown
 
     def planned(self, trials: int) -> None:
         self._unknown += trials
 
-    def finished(self, cell: Cell, seconds: float) -> None:
+    def finished(self, cell: Cell, record: TrialRecord, seconds: float) -> None:
+        """`seconds` are all that passed, for records that say no more."""
+        measured = _worked(record)
         self.done += 1
-        self._seconds += seconds
-        self._units += weight(self._spec, cell)
-        if self._waiting.pop(cell, None) is None:
+        self._timing.add(cell, seconds if measured is None else measured)
+        if cell in self._waiting:
+            self._waiting.remove(cell)
+        else:
             self._unknown = max(0, self._unknown - 1)
 
     def seconds_of(self, cell: Cell) -> float | None:
         """How long this cell will take by those that are done."""
-        return self._seconds / self._units * weight(self._spec, cell) if self._units else None
+        return self._timing.seconds(cell) if self._timing else None
 
     def seconds_left(self, elsewhere: Iterable[Pace] = ()) -> float | None:
         """By this study's own cells; before the first of them, by those of other studies here."""
         if not self._waiting and not self._unknown:
             return 0.0
-        known = self if self._units else next((pace for pace in elsewhere if pace._units), None)
+        known = self if self._timing else next((pace for pace in elsewhere if pace._timing), None)
         if known is None:
             return None
-        mean = self._mean or self._units / max(1, self.done)
-        return known._seconds / known._units * (sum(self._waiting.values()) + self._unknown * mean)
+        waiting = [known._timing.seconds(cell) for cell in self._waiting]
+        mean = sum(waiting) / len(waiting) if waiting else known._timing.mean
+        return sum(waiting) + self._unknown * mean
 
 
 def seconds_left(paces: Iterable[Pace]) -> float | None:
@@ -87,9 +134,18 @@ def seconds_left(paces: Iterable[Pace]) -> float | None:
     return sum(known) if len(known) == len(left) else None
 
 
-def _seconds(trial: object) -> float | None:
-    started, ended = getattr(trial, "started", None), getattr(trial, "ended", None)
-    return (ended - started).total_seconds() if started and ended else None
+def _worked(record: TrialRecord) -> float | None:
+    """The seconds that every trial like it takes: without loading a model, without filling a cache."""
+    if record.train_seconds is None:
+        return None
+    return record.train_seconds + (record.evaluation_seconds or 0.0)
+
+
+def _seconds(trial: StoredTrial) -> float | None:
+    measured = _worked(trial.record) if trial.record else None
+    if measured is None and trial.started and trial.ended:
+        return (trial.ended - trial.started).total_seconds()
+    return measured
 
 
 def steps(spec: StudySpec, cell: Cell, train_examples: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell
 from study.command import duration
-from study.estimate import weight
+from study.estimate import Timing
 from study.spec import StudySpec
 
 if TYPE_CHECKING:
@@ -50,14 +50,13 @@ class Standing:
         if self.spec is None or not self.alive or not overview.recent:
             return None
         spec = self.spec
-        units = sum(weight(spec, cell) for cell, _, _ in overview.recent)
-        pace = sum(took for _, took, _ in overview.recent) / units
+        timing = Timing(spec, [(cell, took) for cell, took, _ in overview.recent])
         left = sum(
-            count * weight(spec, Cell(depth, spec.learning_rates[0], spec.seeds[0], size))
+            count * timing.seconds(Cell(depth, spec.learning_rates[0], spec.seeds[0], size))
             for depth, size, count in overview.open_cells
         )
-        spent = sum(min(trial.seconds, pace * weight(spec, trial.cell)) for trial in self.alive)
-        return max(0.0, pace * left - spent) / len(self.alive)
+        spent = sum(min(trial.seconds, timing.seconds(trial.cell)) for trial in self.alive)
+        return max(0.0, left - spent) / len(self.alive)
 
     @property
     def alive(self) -> list[Running]:
