@@ -47,27 +47,52 @@ class Columns:
         self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
         reason = _text(table, "reason").str.lower()
         self.says_diverged = reason.str.contains(r"diverg|\bnan\b|\binf|not finite|non-finite").to_numpy()
-        self.identical = table.drop(columns=[ORIGIN], errors="ignore").duplicated().to_numpy()
+        self.contradicted = self._contradicted()
+        self.identical = self._identical()
         self.complete = (self.state == "COMPLETE") & ~self.identical
         self.usable = self.complete & np.isfinite(self.score)
-        self.contradicted = self._contradicted()
+
+    def _identical(self) -> NDArray[np.bool_]:
+        """Rows that repeat the run of an earlier row, as a study's export does beside the study itself.
+
+        Rows alike in every column are one. So are complete runs of one study with the same cell, seed and
+        score, whatever their trial number and other columns say: the same seed trains the same model. Not
+        where seeds contradict themselves, though: there two trials may score alike and still be two runs,
+        as two failures of one cell are. These are one only with the same trial number. A trial that
+        was still going when it was exported, and is final elsewhere, is not another one either.
+        """
+        alike = self.table.drop(columns=[ORIGIN], errors="ignore").duplicated().to_numpy()
+        trial = _text(self.table, "trial").str.removesuffix(".0").to_numpy()
+        numbered = trial != ""
+        by_seed = (self.state == "COMPLETE") & ~self.contradicted
+        runs = self._cells().assign(
+            search=self.search,
+            state=self.state,
+            score=np.round(self.score, 12),
+            trial=np.where(by_seed, "", trial),
+        )
+        again = (by_seed | numbered) & runs.duplicated().to_numpy()
+        final = (self.state == "COMPLETE") | (self.state == "FAIL")
+        place = self._cells().assign(trial=trial)
+        of_trial = place.groupby([*place.columns], sort=False).ngroup().to_numpy()
+        return alike | again | (numbered & ~final & np.isin(of_trial, of_trial[final]))
+
+    def _cells(self) -> pd.DataFrame:
+        import pandas as pd
+
+        names = ("group", "layers", "depth", "rate", "seed")
+        return pd.DataFrame({name: getattr(self, name) for name in names})
 
     def _contradicted(self) -> NDArray[np.bool_]:
         """Rows of studies in which the same cell and seed was run twice with different scores."""
-        import pandas as pd
-
-        runs = pd.DataFrame(
-            {
-                "group": self.group,
-                "depth": self.depth,
-                "rate": self.rate,
-                "seed": self.seed,
-                "score": np.round(self.score, 9),
-            }
-        )[self.usable].drop_duplicates()
-        twice = runs.duplicated(["group", "depth", "rate", "seed"], keep=False)
-        study = (_text(self.table, ORIGIN) + "\n" + _text(self.table, "study")).to_numpy(dtype=object)
-        return np.isin(study, np.unique(study[runs.index[twice]]))
+        scored = (self.state == "COMPLETE") & np.isfinite(self.score)
+        runs = self._cells()[["group", "depth", "rate", "seed"]].assign(score=np.round(self.score, 9))[scored]
+        scores = runs.groupby(["group", "depth", "rate", "seed"], sort=False)["score"]
+        twice = (scores.transform("min") != scores.transform("max")).to_numpy()
+        study = _text(self.table, "study")
+        # A named study is one wherever it was read from; tables that name none are each their own.
+        source = study.where(study != "", "\n" + _text(self.table, ORIGIN)).to_numpy(dtype=object)
+        return np.isin(source, np.unique(source[scored][twice]))
 
 
 def rounded_rate(rates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,7 +117,8 @@ def _text(table: pd.DataFrame, name: str) -> pd.Series[str]:
 
     if name not in table.columns:
         return pd.Series("", index=table.index)
-    return table[name].fillna("").astype(str)
+    column = table[name]
+    return column.astype(object).where(column.notna(), "").astype(str)
 
 
 def _floats(table: pd.DataFrame, name: str) -> NDArray[np.float64]:

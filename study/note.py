@@ -61,15 +61,17 @@ def _points(analysis: Analysis) -> str:
             lines.append(f"| {names.percent_short(p.threshold)} |{size} – | – | – | – | – |")
             continue
         sure = names.UNKNOWN if p.confident_frozen_layers is None else str(p.confident_frozen_layers)
+        likely = f"{p.probability.get(p.frozen_layers, 0.0):.2f}" if p.probability else names.UNKNOWN
         lines.append(
             f"| {names.percent_short(p.threshold)} |{size} {p.tuned_layers} of {p.total_layers} "
             f"| {p.frozen_layers} | {names.percent(p.relative)} "
             f"[{names.interval(p.relative_low, p.relative_high)}] "
-            f"| {p.probability.get(p.frozen_layers, 0.0):.2f} | {sure} |"
+            f"| {likely} | {sure} |"
         )
     return "\n".join(lines) + (
         "\n\nProbability: the share of bootstrap draws with this very answer. "
-        "Surely: the most layers frozen that stay above the threshold in 95 % of the draws."
+        "Surely: the most layers frozen that stay above the threshold in 95 % of the draws "
+        "and by Student's test."
     )
 
 

@@ -109,13 +109,16 @@ def _probability(point: OperatingPoint) -> str:
 def _model_line(model: ModelPoint) -> str:
     size = "" if model.train_size is None else f" at {model.train_size} training examples"
     size = f" ({model.protocol})" * (model.protocol is not None) + size
-    left_out = [*model.excluded, *model.left_out]
+    left_out = [*model.excluded, *(task for task in model.left_out if task != model.at_most_task)]
     without = f" (without {', '.join(left_out)})" if left_out else ""
     if model.tuned_layers is None:
         return f"{model.model}{size}: no task to take one number from{without}"
+    most = model.at_most_tuned_layers
+    tuned = f"{model.tuned_layers}" if most is None else f"{model.tuned_layers} to {most}"
+    open_ended = "" if most is None else f"; {model.at_most_task} may need up to {most}"
     return (
-        f"{model.model}{size}: tune {model.tuned_layers} of {model.total_layers} layers, "
-        f"limited by {', '.join(model.limiting_tasks)}{without}"
+        f"{model.model}{size}: tune {tuned} of {model.total_layers} layers, "
+        f"limited by {', '.join(model.limiting_tasks)}{without}{open_ended}"
     )
 
 
@@ -144,11 +147,27 @@ def _notes(analysis: Analysis) -> list[str]:
     notes += [f"{task} has no say in a model's number: {why}" for task, why in left_out.items()]
     if analysis.outliers == "paper":
         notes.append("intervals and probabilities are over all runs, those the filter removed included")
-    if any(curve.selected_by == "score" for curve in analysis.curves):
-        notes.append("learning rates were chosen and reported on the same scores, which flatters every depth")
+    notes += _flattered(analysis)
+    if analysis.overconfident:
+        notes.append(analysis.overconfident)
     if analysis.skipped:
         notes.append(f"studies of other software were skipped: {', '.join(analysis.skipped)}")
     return notes
+
+
+def _flattered(analysis: Analysis) -> list[str]:
+    """What choosing rates by the very scores that are reported does to them."""
+    several = [
+        {depth.frozen_layers for depth in curve.depths if len(depth.rates) > 1}
+        for curve in analysis.curves
+        if curve.selected_by == "score"
+    ]
+    said = "learning rates were chosen and reported on the same scores, which flatters"
+    full_only = "the full model's learning rate was chosen and reported on the same scores, which flatters"
+    return [
+        *([f"{said} every depth"] if any(depths - {0} for depths in several) else []),
+        *([f"{full_only} it alone: every freeze looks worse"] if {0} in several else []),
+    ]
 
 
 def _place(model: str, task: str, train_size: int | None) -> str:

@@ -30,5 +30,10 @@ def rows(scores: Scores, *, seeds: Sequence[int] | None = None, **columns: Any) 
     ]
 
 
+def numbered(runs: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str, Any]]:
+    """The rows with a trial number each."""
+    return [{**row, "trial": number} for number, row in enumerate(runs, first)]
+
+
 def table(*parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return normalise(pd.DataFrame([row for part in parts for row in part]), source="test")

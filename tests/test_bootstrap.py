@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from study.analysis import bootstrap
-from study.analysis.bootstrap import Resampler, Runs, quantiles
+from study.analysis.bootstrap import Resampler, Runs
 
 
 def runs(seeds: list[int], *columns: list[float]) -> Runs:
@@ -100,12 +100,3 @@ def test_chunks_of_draws_are_joined(paired: bool, monkeypatch: pytest.MonkeyPatc
     assert means.shape == (2, 5003)
     assert means.mean(axis=1) == pytest.approx([0.5, 0.5], abs=0.02)
     assert means[0].std() == pytest.approx(np.std(scores) / 10**0.5, rel=0.05)
-
-
-def test_quantiles_of_repeated_values_are_numpys() -> None:
-    generator = np.random.default_rng(0)
-    values, times = generator.random(50), generator.integers(1, 9, 50)
-    shares = (0.0, 0.025, 0.3, 0.5, 0.975, 1.0)
-    assert quantiles(values, times, shares) == pytest.approx(np.quantile(np.repeat(values, times), shares))
-    once = np.ones(50, dtype=np.int64)
-    assert quantiles(values, once, shares) == pytest.approx(np.quantile(values, shares))

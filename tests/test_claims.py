@@ -81,6 +81,12 @@ def test_one_seed_cannot_differ() -> None:
     assert (found.ours[:1], found.verdict) == ("4", "cannot tell")
 
 
+def test_one_seed_cannot_agree() -> None:
+    single = {0: [0.9], 9: [0.85], 10: [0.5]}
+    found = claim(analysed(model("bert-base", single)), "tuned layers")
+    assert (found.ours[:1], found.verdict) == ("3", "cannot tell")
+
+
 def test_models_the_paper_does_not_have_make_no_claim() -> None:
     found = claims(analysed(model("my-bert", NINE)))
     assert [c.claim for c in found] == ["mean quality relative to full with everything frozen"]
@@ -97,6 +103,10 @@ def test_everything_frozen_needs_all_four_models() -> None:
     assert "roberta-large" in found.because
     found = claim(analysed(*base, frozen("roberta-large", 24, 0.76)), "everything frozen")
     assert (found.verdict, found.ours) == ("agree", "64.0% over 28 pairs")
+    other = claim(
+        analysed(*base, frozen("roberta-large", 24, 0.76), frozen("mine", 12, 0.1)), "everything frozen"
+    )
+    assert other.ours == found.ours
     found = claim(analysed(*base, frozen("roberta-large", 24, 0.2)), "everything frozen")
     assert found.verdict == "differ"
 
@@ -158,6 +168,13 @@ def test_published_scores_square_by_square() -> None:
     assert (found[0].published, found[0].ours) == (67.5, pytest.approx(67.5))
     assert [found[n].verdict for n in (0, 9, 12)] == ["agree", "differ", "cannot tell"]
     assert found[9].difference == pytest.approx(50.5 - 62.3)
+    # t(.975, 2) x 0.01 x sqrt(1/3 + 1/5) = 3.14 points, besides 0.05 of rounding: 62.3 is 3.1 and 3.3 away
+    for scores, verdict in (([0.644, 0.654, 0.664], "agree"), ([0.646, 0.656, 0.666], "differ")):
+        analysis = analysed(
+            rows({9: scores}, model="bert-base", task="rte", total_layers=12, metric="accuracy")
+        )
+        (square,) = [score for score in published_scores(analysis) if score.frozen_layers == 9]
+        assert square.verdict == verdict
     demo = analysed(rows({0: [0.6]}, model="bert-base", task="rte", total_layers=12, demo=True))
     assert published_scores(demo) == ()
 

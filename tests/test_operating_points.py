@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tables import rows, table
+from tables import numbered, rows, table
 
 from objectives.contract import UsageError
 from study import operating_points, trial_table
 from study.analysis.analyse import Analysis, to_json
 from study.analysis.points import OperatingPoint
-from study.analysis.runs import paper_keeps
+from study.analysis.runs import lower_is_better, paper_keeps
 from study.operating_points import analyse, main, render
 
 CONTRACT = {
@@ -66,6 +66,65 @@ def test_pairing_uses_what_a_seed_does_to_both_arms() -> None:
     assert apart.confident_frozen_layers == 0
 
 
+def test_confidence_asks_students_test_too() -> None:
+    # In every draw depth 2 keeps more than 90 % (0.72), but 0.728 - 2.92 x 0.00451 (three runs) is 0.7148.
+    scores = {0: [0.8, 0.8, 0.8], 2: [0.721, 0.727, 0.736]}
+    point = only(analyse(table(rows(scores))))
+    assert point.probability == {2: 1.0}
+    assert point.confident_frozen_layers == 0
+    sure = only(analyse(table(rows(scores | {2: [0.727, 0.728, 0.729]}))))  # 0.728 - 2.92 x 0.00058
+    assert sure.confident_frozen_layers == 2
+
+
+def test_intervals_by_hand() -> None:
+    # Mean 0.75, error 0.01/sqrt(3), t(.975, 2) = 4.30265; the full model has no spread: a share of 0.8.
+    analysis = analyse(table(rows({0: [0.8, 0.8, 0.8], 2: [0.74, 0.75, 0.76]})))
+    full, deep = analysis.curves[0].depths
+    half = 4.30265 * 0.01 / 3**0.5
+    assert (deep.score_low, deep.score_high) == (pytest.approx(0.75 - half), pytest.approx(0.75 + half))
+    assert deep.relative_low == pytest.approx((0.75 - half) / 0.8)
+    assert deep.relative_high == pytest.approx((0.75 + half) / 0.8)
+    assert (full.relative_low, full.relative_high) == (1.0, 1.0)
+    filtered = analyse(table(rows({0: [0.8, 0.8, 0.8], 2: [0.74, 0.75, 0.0]})), outliers="paper")
+    assert filtered.curves[0].depths[1].score == pytest.approx(0.745)
+    assert (filtered.curves[0].depths[1].score_low or 0.0) < 0  # over all three runs
+
+
+def test_the_draws_keep_the_rate_where_the_full_model_alone_has_several() -> None:
+    # Each rate of the full model has a good seed; the best of them in every draw would be 0.9 too often.
+    search = rows({0: [0.7, 0.9]}, learning_rate=2e-5) + rows({0: [0.89, 0.7]}, learning_rate=3e-5)
+    runs = rows({0: [0.8, 0.805], 2: [0.73, 0.73]}, learning_rate=1e-5)
+    point = only(analyse(table(search, runs)))
+    assert (point.full_score, point.frozen_layers) == (pytest.approx(0.8025), 2)
+    assert point.probability == {2: 1.0}  # 0.73 is above 0.9 x 0.805
+    chooses = analyse(table(search, runs, rows({2: [0.5, 0.5]}, learning_rate=2e-5)))
+    assert only(chooses).probability[2] < 0.7
+    assert "flatters it alone" in render(analyse(table(search, runs)))
+    assert "flatters every depth" in render(chooses)
+    assert "flatters" not in render(analyse(table(runs)))
+
+
+def test_a_rate_with_diverged_runs_is_the_last_choice() -> None:
+    nan = float("nan")
+    full = rows({0: [0.9, 0.9, 0.9]}, learning_rate=3e-5)
+    steady = rows({2: [0.79, 0.80, 0.795]}, learning_rate=3e-5)
+    diverged = rows({2: [nan, 0.83, 0.84]}, learning_rate=5e-5)
+    failed = rows({2: [nan]}, learning_rate=5e-5, state="FAIL", reason="loss is nan")
+    for fast in (diverged, failed + diverged[1:]):
+        analysis = analyse(table(full, steady, fast))
+        assert (only(analysis).frozen_layers, only(analysis).probability) == (0, {0: 1.0})
+        notes = analysis.curves[0].notes
+        assert "frozen 2: rate 5e-05 was not chosen: 1 of 3 runs diverged" in notes
+        assert "1 diverged runs (not in the means)" in notes
+    retried = analyse(table(full, steady, failed, rows({2: [0.82, 0.83, 0.84]}, learning_rate=5e-5)))
+    assert (only(retried).frozen_layers, only(retried).learning_rate) == (2, 5e-5)
+    alone = analyse(table(full, steady[:1], diverged))
+    assert only(alone).learning_rate == 3e-5
+    alone = analyse(table(full, diverged))
+    assert (only(alone).frozen_layers, only(alone).trials) == (2, 2)
+    assert any("1 of 3 runs at rate 5e-05 diverged" in note for note in alone.curves[0].notes)
+
+
 def test_seeds_that_contradict_themselves_are_not_paired() -> None:
     full = [0.50, 0.60, 0.70, 0.80]
     again = rows({0: [0.55]}, protocol="paper-search", learning_rate=1e-5)
@@ -105,9 +164,9 @@ def test_one_seed_claims_no_uncertainty() -> None:
     point = only(analyse(table(rows({0: [0.8], 2: [0.79], 4: [0.3]}))))
     assert point.frozen_layers == 2
     assert point.confident_frozen_layers is None
-    assert point.probability == {2: 1.0}
+    assert point.probability == {}
     assert (point.relative_low, point.relative_high) == (None, None)
-    assert any("no uncertainty" in note for note in point.notes)
+    assert any("no uncertainty" in note and "no probability" in note for note in point.notes)
 
 
 def test_one_run_at_a_depth_is_never_confident() -> None:
@@ -150,11 +209,40 @@ def test_a_full_score_of_zero_or_less_has_no_ratio(full: list[float]) -> None:
 
 
 def test_negative_scores_fail_and_draws_without_a_ratio_are_counted() -> None:
-    # full means: -0.2 (1/4, undefined, although 0.1 is above it), 0.3 (1/2), 0.8 (1/4)
-    point = only(analyse(table(rows({0: [-0.2, 0.8], 2: [0.1, -0.4]})), draws=40_000))
+    # The full mean is below zero where all four draws are of seed 1 (1/256), although -0.3 is above it.
+    scores = {0: [-0.4, 0.8, 0.8, 0.9], 2: [-0.3, -0.4, -0.4, -0.4]}
+    point = only(analyse(table(rows(scores)), draws=40_000))
+    assert (point.frozen_layers, point.relative) == (None, None)  # Student: 0.525 - 2.353 x 0.309 < 0
+    scores[0] = [-0.1, 0.8, 0.8, 0.9]  # 0.6 - 2.353 x 0.235 > 0
+    point = only(analyse(table(rows(scores)), draws=40_000))
     assert (point.frozen_layers, point.relative) == (0, 1.0)
-    assert point.probability == {0: pytest.approx(0.75, abs=0.01)}
-    assert point.probability_undefined == pytest.approx(0.25, abs=0.01)
+    assert point.probability_undefined == pytest.approx(1 / 256, abs=0.002)
+    assert point.probability == {0: pytest.approx(255 / 256, abs=0.002)}
+
+
+@pytest.mark.parametrize(
+    "full",
+    [
+        [0.0, -0.01, 0.06],  # in three draws of ten the mean is not above zero
+        [0.005, 0.01, 0.06],  # never in a draw, but Student's bound is below: 0.025 - 2.92 x 0.0176
+    ],
+)
+def test_a_full_score_not_clearly_above_zero_has_no_ratio(full: list[float]) -> None:
+    data = table(rows({0: full, 2: [0.02, 0.01, 0.02]}, task="cola", metric="matthews_correlation"))
+    analysis = analyse(data)
+    point = only(analysis)
+    assert (point.frozen_layers, point.relative, point.probability) == (None, None, {})
+    assert "not clearly above zero" in point.notes[0]
+    assert analysis.curves[0].depths[1].relative is None
+
+
+def test_a_ratio_without_bounds_is_an_answer_without_interval() -> None:
+    # 0.7 +- 12.706 x 0.2 reaches below zero, where no accuracy goes
+    analysis = analyse(table(rows({0: [0.5, 0.9], 2: [0.6, 0.85]}, metric="accuracy")))
+    point = only(analysis)
+    assert (point.frozen_layers, point.relative) == (2, pytest.approx(0.725 / 0.7))
+    assert (point.relative_low, point.relative_high, point.confident_frozen_layers) == (None, None, 0)
+    assert any("no interval" in note and "frozen 2" in note for note in analysis.curves[0].notes)
 
 
 def test_all_failed_says_so() -> None:
@@ -301,7 +389,41 @@ def test_identical_rows_count_once() -> None:
     runs = rows({0: [0.8, 0.9], 2: [0.7, 0.7]})
     analysis = analyse(table(runs, runs))
     assert only(analysis).full_trials == 2
-    assert any("4 rows identical" in note for note in analysis.curves[0].notes)
+    assert any("4 rows repeat" in note for note in analysis.curves[0].notes)
+
+
+def test_a_study_and_its_own_export_are_the_same_runs() -> None:
+    stored = numbered(rows({0: [0.8, 0.9], 2: [0.8, 0.85]}, study="a", protocol="grid"))
+    failed = numbered(rows({2: [float("nan")] * 2}, seeds=[3, 3], study="a", state="FAIL"), first=10)
+    going = numbered(rows({2: [float("nan")]}, seeds=[4], study="a", state="RUNNING"), first=20)
+    ended = numbered(rows({2: [0.81]}, seeds=[4], study="a", protocol="grid"), first=20)
+    export = [dict(row, host="elsewhere") for row in (*stored, *failed, *going)]
+    analysis = analyse(table(stored, failed, ended, export))
+    counts = analysis.counts
+    assert (only(analysis).full_trials, only(analysis).trials) == (2, 3)
+    assert (counts.complete, counts.failed, counts.unfinished) == (5, 2, 0)
+    for trial in (None, 99):
+        other = [dict(row, trial=trial) for row in export[:4]]
+        assert analyse(table(stored, other)).counts.complete == 4
+    assert analyse(table(stored, [dict(row, study="b") for row in export])).counts.complete == 8
+
+
+def test_one_seed_under_two_trial_numbers_claims_no_uncertainty() -> None:
+    runs = rows({0: [0.9], 2: [0.82]})
+    point = only(analyse(table(numbered(runs), numbered(runs, first=7))))
+    assert (point.trials, point.relative_low, point.confident_frozen_layers) == (1, None, None)
+
+
+def test_where_seeds_contradict_themselves_equal_scores_are_two_runs() -> None:
+    # The seed was not recorded: every run says 1, and two of three score alike.
+    runs = rows({0: [0.8, 0.8, 0.9], 2: [0.75, 0.75, 0.8]}, seeds=[1, 1, 1])
+    stored = numbered(runs)
+    assert only(analyse(table(stored))).full_trials == 3
+    assert only(analyse(table(stored, [dict(row, host="b") for row in stored]))).full_trials == 3
+    search = [dict(row, protocol="x-search") for row in runs]
+    assert analyse(table(numbered(runs), numbered(search))).counts.complete == 12
+    forced = only(analyse(table(stored), pairing="paired"))
+    assert (forced.probability, forced.confident_frozen_layers) == ({}, None)
 
 
 def test_chance_corrected_by_hand_and_from_the_table() -> None:
@@ -313,6 +435,8 @@ def test_chance_corrected_by_hand_and_from_the_table() -> None:
     assert (point.frozen_layers, point.chance) == (2, pytest.approx(c))
     assert point.chance_corrected is not None
     assert point.chance_corrected.frozen_layers == 0
+    qqp = only(analyse(table(rows({0: [0.9]}, task="qqp", metric="f1"))))
+    assert qqp.chance == pytest.approx(0.5382, abs=1e-4)  # precision 0.3682 (14885 of 40430), recall 1
     own = only(analyse(table(rows({0: [0.9], 2: [0.85]}, task="mrpc", metric="f1", chance=0.4))))
     assert own.chance_corrected is not None
     assert own.chance_corrected.frozen_layers == 2
@@ -350,6 +474,11 @@ def test_a_task_that_was_not_followed_deep_enough_does_not_set_a_models_number()
         "qnli": "only the full model was measured",
         "qqp": "it needs 3 tuned layers or fewer: nothing deeper was measured",
     }
+    assert (model.at_most_tuned_layers, model.at_most_task, model.probability) == (3, "qqp", {})
+    said = render(analyse(table(known, full_only, shallow, harmless), thresholds=[0.9]))
+    assert "m: tune 2 to 3 of 4 layers, limited by rte (without qnli); qqp may need up to 3" in said
+    settled = analyse(table(known, full_only, harmless), thresholds=[0.9]).models[0]
+    assert (settled.at_most_tuned_layers, settled.at_most_task) == (None, None)
     alone = analyse(table(shallow), thresholds=[0.9])
     assert (alone.models[0].tuned_layers, alone.points[0].open_ended) == (3, True)
     assert analyse(table(full_only), thresholds=[0.9]).models[0].tuned_layers is None
@@ -410,10 +539,40 @@ def test_studies_of_the_same_task_are_never_pooled() -> None:
     assert "m (adaptive): tune 4 of 4" in render(analysis)
 
 
-def test_two_layer_counts_for_one_model_are_refused() -> None:
-    data = table(rows({0: [0.8]}), rows({2: [0.8]}, total_layers=12))
+def test_a_study_without_answer_does_not_silence_another_of_the_same_task() -> None:
+    good = rows({0: [0.8, 0.8], 2: [0.79, 0.79], 3: [0.3, 0.3]}, study="a", protocol="grid")
+    bad = rows({2: [0.79, 0.79]}, study="b", protocol="grid")
+    analysis = analyse(table(good, bad), thresholds=[0.9])
+    (model,) = analysis.models
+    assert (model.tuned_layers, model.limiting_task) == (2, "rte")
+    assert list(model.left_out) == ["rte (study b)"]
+    other = rows({2: [0.79, 0.79]}, study="a", protocol="grid", metric="f1")
+    assert list(analyse(table(good, other)).models[0].left_out) == ["rte (f1)"]
+
+
+@pytest.mark.parametrize("task", ["rte", "sst2"])
+def test_two_layer_counts_for_one_model_are_refused(task: str) -> None:
+    data = table(rows({0: [0.8]}), rows({2: [0.8]}, total_layers=12, task=task))
     with pytest.raises(UsageError, match="total_layers 4 and 12"):
         analyse(data)
+
+
+@pytest.mark.parametrize("metric", ["eval_loss", "MSE", "mean_squared_error", "perplexity", "error-rate"])
+def test_scores_that_are_better_the_lower_are_refused(metric: str) -> None:
+    with pytest.raises(UsageError, match=f"metric '{metric}'.*higher is better"):
+        analyse(table(rows({0: [0.3], 2: [0.7]}, metric=metric)))
+
+
+@pytest.mark.parametrize("metric", ["neg_mean_squared_error", "f1", "closeness"])
+def test_other_names_are_not_taken_for_errors(metric: str) -> None:
+    assert not lower_is_better(metric)
+
+
+def test_probabilities_of_few_runs_carry_a_caveat() -> None:
+    few, many = ({0: [0.8] * n, 2: [0.79] * n} for n in (9, 10))
+    assert "overconfident" in render(analyse(table(rows(few))))
+    assert analyse(table(rows(many))).overconfident is None
+    assert analyse(table(rows({0: [0.8], 2: [0.79]}))).overconfident is None  # no probability at all
 
 
 def test_a_demo_says_demo() -> None:

@@ -163,20 +163,6 @@ def _same(these: NDArray[np.int64], those: NDArray[np.int64]) -> bool:
     return len(unique) == len(these) and np.array_equal(unique, np.unique(those))
 
 
-def quantiles(values: NDArray[np.float64], times: NDArray[np.int64], shares: Sequence[float]) -> list[float]:
-    """As numpy's of every value repeated its times, without repeating it."""
-    if len(times) == times.sum():
-        return [float(value) for value in np.quantile(values, shares)]
-    order = values.argsort()
-    values, last = values[order], times[order].cumsum()
-    found = []
-    for share in shares:
-        place = share * (last[-1] - 1)
-        low, high = values[np.searchsorted(last, (np.floor(place), np.ceil(place)), side="right")]
-        found.append(float(low + (high - low) * (place % 1)))
-    return found
-
-
 def _counted(
     block: NDArray[np.unsignedinteger], n: int, taken: NDArray[np.bool_] | None = None
 ) -> NDArray[np.float64]:

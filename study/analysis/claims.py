@@ -15,6 +15,7 @@ import numpy as np
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import task_key
+from study.analysis.intervals import CONFIDENCE, student
 from study.analysis.points import ModelPoint
 from study.analysis.quality import Curve, DepthScore
 
@@ -128,10 +129,10 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
         verdict, because = "cannot tell", "no task gives an operating point"
     elif missing and model.tuned_layers <= figure:
         verdict, because = "cannot tell", f"{', '.join(missing)} not measured; more may be needed there"
-    elif model.tuned_layers == figure:
-        verdict, because = "agree", f"the same number, in {share:.0%} of the bootstrap draws"
     elif not model.probability:
         verdict, because = "cannot tell", "no uncertainty can be claimed from these runs"
+    elif model.tuned_layers == figure:
+        verdict, because = "agree", f"the same number, in {share:.0%} of the bootstrap draws"
     elif share >= SIGNIFICANT:
         verdict, because = "cannot tell", f"the published number has probability {share:.2f} here"
     else:
@@ -155,11 +156,13 @@ def _frozen_claim(analysis: Analysis) -> Claim:
     pairs = [
         (published.model_key(curve.model), depth.relative)
         for curve in analysis.curves
-        if curve.train_size is None and task_key(curve.task) in (*published.TASKS, "cola")
+        if curve.train_size is None
+        and task_key(curve.task) in (*published.TASKS, "cola")
+        and published.model_key(curve.model) is not None
         for depth in [curve.at(curve.total_layers)]
         if depth is not None and depth.relative is not None
     ]
-    known = {model for model, _ in pairs if model is not None}
+    known = {model for model, _ in pairs}
     mean = fmean(relative for _, relative in pairs) if pairs else None
     missing = [model for model in published.TUNED_LAYERS if model not in known]
     verdict: Verdict
@@ -269,6 +272,14 @@ def _tested(
     return float(interval.low), float(interval.high), float(result.pvalue)
 
 
+def _reach(runs: int, std: float) -> float:
+    """How far two means of the same runs may lie apart: ours, and the published one of its own seeds.
+
+    The published runs' spread is not known and taken to be ours.
+    """
+    return student((1 + CONFIDENCE) / 2, runs - 1) * std * (1 / runs + 1 / published.RUNS) ** 0.5
+
+
 def _published_score(curve: Curve, frozen: int, figure: float) -> PublishedScore:
     depth = curve.at(frozen)
     ours = None if depth is None or depth.score is None else 100 * depth.score
@@ -277,12 +288,12 @@ def _published_score(curve: Curve, frozen: int, figure: float) -> PublishedScore
         because = "not measured"
     elif abs(ours - figure) <= _ROUNDING + 1e-9:
         verdict, because = "agree", "equal as far as it is published"
-    elif depth.score_low is None or depth.score_high is None:
+    elif depth.std is None:
         because = "one run only"
-    elif 100 * depth.score_low - _ROUNDING <= figure <= 100 * depth.score_high + _ROUNDING:
-        verdict, because = "agree", "inside our 95 % interval"
+    elif abs(ours - figure) <= 100 * _reach(len(depth.scores), depth.std) + _ROUNDING:
+        verdict, because = "agree", "no further apart than seeds explain (95 %)"
     else:
-        verdict, because = "differ", "outside our 95 % interval"
+        verdict, because = "differ", "further apart than seeds explain (95 %)"
     return PublishedScore(
         model=curve.model,
         task=curve.task,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from study.analysis.chance import task_key
+from study.analysis.intervals import CONFIDENCE
 from study.analysis.quality import Curve, DepthScore
 from study.analysis.runs import tuned_layers
 from study.analysis.selection import Draws
@@ -19,7 +20,6 @@ from study.analysis.selection import Draws
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
 EXCLUDED = ("cola",)
 """Left out of a model's one number, as in the paper, which calls it an outlier."""
 LEFT_OUT = {"wnli": "the paper's tables leave WNLI out: full fine-tuning does not beat its majority class"}
@@ -58,9 +58,13 @@ class OperatingPoint:
     """Runs behind `score`."""
     full_trials: int
     confident_frozen_layers: int | None
+    """The deepest freeze that reaches the threshold in 95 % of the draws and by Student's one-sided test.
+
+    The draws alone are too sure of a few runs: they know no spread beyond the one seen.
+    """
     confident_tuned_layers: int | None
     probability: dict[int, float]
-    """Share of the bootstrap draws in which each depth was the answer."""
+    """Share of the bootstrap draws in which each depth was the answer; empty where full has one run."""
     probability_undefined: float
     """Share of the draws in which the full model scored nothing above zero."""
     sustained: bool
@@ -86,6 +90,11 @@ class ModelPoint:
     threshold: float
     total_layers: int
     tuned_layers: int | None
+    """The largest need of tasks that were followed deep enough; where none was, the most any may need."""
+    at_most_tuned_layers: int | None
+    """Where a task was not followed deep enough and may need more than `tuned_layers`: the most it may."""
+    at_most_task: str | None
+    """The task that may need that many."""
     probability: dict[int, float]
     """Of each number of tuned layers, from the tasks' own; empty where one claims no uncertainty."""
     limiting_task: str | None
@@ -94,7 +103,7 @@ class ModelPoint:
     excluded: tuple[str, ...]
     """Tasks of the table that the paper's number leaves out."""
     left_out: dict[str, str]
-    """Other tasks that have no say, and why."""
+    """Other tasks that have no say, and why; with its study or metric where the task's other points do."""
 
 
 def reaches(score: float, full: float, threshold: float) -> bool:
@@ -183,13 +192,22 @@ def _resampled(
         depth.frozen_layers: float(p) for depth, p in zip(curve.depths, share[1:], strict=True) if p > 0
     }
     sure = draws.usable & (passed @ draws.times >= CONFIDENCE * draws.times.sum())
-    confident = curve.depths[int(np.flatnonzero(sure)[-1])] if sure.any() else None
-    return probability, float(share[0]), confident
+    deepest_first = [int(i) for i in np.flatnonzero(sure)[::-1]]
+    confident = next((curve.depths[i] for i in deepest_first if _surely(curve, draws, i, threshold)), None)
+    return (probability if draws.usable[0] else {}), float(share[0]), confident
+
+
+def _surely(curve: Curve, draws: Draws, index: int, threshold: float) -> bool:
+    """Student's one-sided 95 % bound of the score reaches the threshold's share of the full score."""
+    compared = draws.compared[index]
+    if curve.depths[index].frozen_layers == 0:
+        return True
+    return compared is not None and compared.lower_bound(threshold) >= -_TIE * abs(curve.full_score or 0.0)
 
 
 def _doubts(curve: Curve, draws: Draws) -> list[str]:
     if not draws.usable[0]:
-        return ["one run of the full model: no uncertainty can be claimed, the probability is the point's"]
+        return ["one run of the full model: no uncertainty can be claimed, so there is no probability"]
     single = [
         str(depth.frozen_layers)
         for depth, usable in zip(curve.depths, draws.usable, strict=True)
@@ -231,18 +249,15 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
     excluded = tuple(sorted({p.task for p in points if task_key(p.task) in EXCLUDED}))
     left_out = {p.task: LEFT_OUT[task_key(p.task)] for p in points if task_key(p.task) in LEFT_OUT}
     voting = [p for p in points if p.task not in excluded and p.task not in left_out]
+    measured = [p for p in voting if p.tuned_layers is not None and p.freezes > 0]
+    settled = [p for p in measured if not p.open_ended]
+    largest = max((p.tuned_layers or 0 for p in settled or measured), default=None)
+    needs = [p for p in measured if (p.tuned_layers or 0) <= (largest or 0)]
+    unsettled = [p for p in measured if (p.tuned_layers or 0) > (largest or 0)]
     for p in voting:
-        if p.tuned_layers is None:
-            left_out[p.task] = p.notes[0] if p.notes else "no operating point"
-        elif p.freezes == 0:
-            left_out[p.task] = "only the full model was measured"
-    needs = [p for p in voting if p.task not in left_out]
-    settled = [p for p in needs if not p.open_ended]
-    largest = max((p.tuned_layers or 0 for p in settled or needs), default=None)
-    for p in needs:
-        if settled and (p.tuned_layers or 0) > (largest or 0):
-            left_out[p.task] = f"it needs {p.tuned_layers} tuned layers or fewer: nothing deeper was measured"
-    needs = [p for p in needs if p.task not in left_out]
+        if p not in needs:
+            left_out.setdefault(_named(p, needs), _no_say(p))
+    most = max(unsettled, key=lambda p: p.tuned_layers or 0, default=None)
     limiting = sorted(
         (p for p in needs if p.tuned_layers == largest), key=lambda p: (p.open_ended, p.relative or 0, p.task)
     )
@@ -253,7 +268,9 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         threshold=points[0].threshold,
         total_layers=points[0].total_layers,
         tuned_layers=largest,
-        probability=_largest_need(needs),
+        at_most_tuned_layers=most.tuned_layers if most else None,
+        at_most_task=most.task if most else None,
+        probability={} if most else _largest_need(needs),
         limiting_task=limiting[0].task if limiting else None,
         limiting_tasks=tuple(dict.fromkeys(p.task for p in limiting)),
         excluded=excluded,
@@ -261,9 +278,27 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
     )
 
 
+def _named(point: OperatingPoint, needs: Sequence[OperatingPoint]) -> str:
+    """The task; where it has a say by another study or metric, which of its points has none."""
+    same = [p for p in needs if p.task == point.task]
+    if not same:
+        return point.task
+    if all(p.study == point.study for p in same):
+        return f"{point.task} ({point.metric})"
+    return f"{point.task} (study {point.study or 'unnamed'})"
+
+
+def _no_say(point: OperatingPoint) -> str:
+    if point.tuned_layers is None:
+        return point.notes[0] if point.notes else "no operating point"
+    if point.freezes == 0:
+        return "only the full model was measured"
+    return f"it needs {point.tuned_layers} tuned layers or fewer: nothing deeper was measured"
+
+
 def _largest_need(points: Sequence[OperatingPoint]) -> dict[int, float]:
     """The distribution of the largest need: tasks are different data, so their draws are independent."""
-    if not points or any(p.confident_frozen_layers is None or p.probability_undefined for p in points):
+    if not points or any(not p.probability or p.probability_undefined for p in points):
         return {}
     needs = range(points[0].total_layers + 1)
     at_most = np.ones(len(needs))

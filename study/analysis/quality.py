@@ -6,18 +6,18 @@ Pure functions from runs to scores; where a ratio is undefined it is None and a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from study.analysis.bootstrap import Resampler, quantiles
+from study.analysis.bootstrap import Resampler
+from study.analysis.intervals import lower_bound, mean_interval
 from study.analysis.runs import Counts, DepthRuns, Group, RateRuns, total, tuned_layers
 from study.analysis.selection import Draws, Select, choose, draw
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 Pairing = Literal["auto", "paired", "independent"]
+_MOST_UNDEFINED = 0.05
+"""Of the draws may have a full score of zero or less before a ratio to it is no answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +47,11 @@ class DepthScore:
     std: float | None
     """Sample standard deviation; None with one run."""
     score_low: float | None
-    """95 % bootstrap interval over all runs; None with one run."""
+    """Student's 95 % interval over all runs at the chosen rate; None with one run."""
     score_high: float | None
     relative: float | None
     relative_low: float | None
+    """Fieller's 95 % interval, likewise; None also where it has no bounds."""
     relative_high: float | None
     chance_corrected: float | None
     """(score - chance) / (full - chance)."""
@@ -102,15 +103,22 @@ def measure(
     chosen, by_selection = choose(group, select, notes)
     full = chosen[0] if group.depths and group.depths[0].frozen_layers == 0 else None
     full_score = full.runs.score if full else None
-    undefined = _undefined(group, full, full_score)
     paired = group.seeds_shared if pairing == "auto" else pairing == "paired"
     if pairing == "auto" and not paired:
         notes.append("runs resampled independently: the same cell and seed has different scores here")
     draws = draw(group, chosen, select, by_selection, paired, resampler, notes)
+    undefined = _undefined(group, full, draws)
     depths = tuple(
         _depth_score(group, depth, rate, full_score if undefined is None else None, by_selection, draws, i)
         for i, (depth, rate) in enumerate(zip(group.depths, chosen, strict=True))
     )
+    notes += _unbounded(depths, draws)
+    notes += [
+        f"frozen {depth.frozen_layers}: {rate.diverged} of {rate.finished} runs at rate "
+        f"{rate.learning_rate:g} diverged; the score is of the others, and flatters it"
+        for depth, rate in zip(group.depths, chosen, strict=True)
+        if rate is not None and rate.diverged
+    ]
     curve = Curve(
         study=group.study,
         protocol=group.protocol,
@@ -134,14 +142,48 @@ def measure(
     return curve, draws if undefined is None else None
 
 
-def _undefined(group: Group, full: RateRuns | None, full_score: float | None) -> str | None:
+def _undefined(group: Group, full: RateRuns | None, draws: Draws | None) -> str | None:
     if group.depths[0].frozen_layers != 0:
         return "the full model (frozen_layers 0) is not in the table"
-    if full is None or full_score is None:
+    if full is None:
         return "the full model (frozen_layers 0) has no complete run"
-    if full_score <= 0:
-        return f"the full model scores {full_score:.4g}: a ratio to it means nothing"
+    if full.runs.score <= 0:
+        return f"the full model scores {full.runs.score:.4g}: a ratio to it means nothing"
+    if (draws is not None and draws.undefined > _MOST_UNDEFINED) or _maybe_nothing(full, group.chance):
+        return (
+            f"the full model scores {full.runs.score:.4g}, not clearly above zero with these runs: "
+            "a ratio to it means nothing"
+        )
     return None
+
+
+def _maybe_nothing(full: RateRuns, chance: float | None) -> bool:
+    """A score of zero is in the full model's reach, and Student's 95 % bound does not exclude it.
+
+    Where every run is above zero and so is chance, as an accuracy's, zero is out of reach however far two
+    or three runs are apart.
+    """
+    scores = full.runs.scores[full.runs.kept]
+    if len(scores) < 2 or (chance != 0 and scores.min() > 0):
+        return False
+    return lower_bound(scores) <= 0
+
+
+def _unbounded(depths: tuple[DepthScore, ...], draws: Draws | None) -> list[str]:
+    """Where there is a ratio and runs enough, and yet no interval."""
+    if draws is None:
+        return []
+    without = [
+        str(depth.frozen_layers)
+        for depth, usable in zip(depths, draws.usable, strict=True)
+        if usable and depth.relative is not None and depth.relative_low is None
+    ]
+    if not without:
+        return []
+    return [
+        f"no interval for quality relative to full at frozen {', '.join(without)}: "
+        "the runs are too few and too far apart"
+    ]
 
 
 def _depth_score(
@@ -156,14 +198,14 @@ def _depth_score(
     score = rate.runs.score if rate else None
     kept = rate.runs.kept if rate else np.zeros(0, dtype=bool)
     scores = rate.runs.scores[kept] if rate else np.zeros(0)
-    low = high = relative_low = relative_high = None
-    if draws is not None and rate is not None and len(rate.runs.seeds) > 1:
-        low, high = _interval(draws.scores[index], draws.times)
-        if full_score is not None and draws.usable[index]:
-            ratio = np.divide(
-                draws.scores[index], draws.full, out=np.full(len(draws.full), np.nan), where=draws.full > 0
-            )
-            relative_low, relative_high = _interval(ratio, draws.times)
+    low, high = (mean_interval(rate.runs.scores) if rate else None) or (None, None)
+    relative_low = relative_high = None
+    if full_score is not None and draws is not None and draws.usable[index]:
+        compared = draws.compared[index]
+        if depth.frozen_layers == 0:
+            relative_low = relative_high = 1.0
+        elif compared is not None:
+            relative_low, relative_high = compared.ratio_interval() or (None, None)
     corrected = None
     if (
         score is not None
@@ -190,16 +232,6 @@ def _depth_score(
         rate_edge=_edge(depth, rate),
         counts=depth.counts,
     )
-
-
-def _interval(values: NDArray[np.float64], times: NDArray[np.int64]) -> tuple[float | None, float | None]:
-    known = np.isfinite(values)
-    if not known.all():
-        values, times = values[known], times[known]
-    if not len(values):
-        return None, None
-    low, high = quantiles(values, times, (0.025, 0.975))
-    return low, high
 
 
 def _rate_score(rate: RateRuns, by_selection: bool) -> RateScore:
@@ -234,14 +266,14 @@ def _count_notes(group: Group) -> list[str]:
     counts = total([depth.counts for depth in group.depths])
     told = {
         "failed": f"{counts.failed} failed trials ({counts.failed_cells} cells never completed)",
-        "diverged": f"{counts.diverged} diverged runs",
+        "diverged": f"{counts.diverged} diverged runs (not in the means)",
         "collapsed": f"{counts.collapsed} runs collapsed to chance (they count in the means)",
         "unfinished": f"{counts.unfinished} trials not finished",
         "removed": f"{counts.removed} runs removed from the means by the outlier filter",
     }
     notes = [text for name, text in told.items() if getattr(counts, name)]
     if group.duplicates:
-        notes.append(f"{group.duplicates} rows identical to another were counted once")
+        notes.append(f"{group.duplicates} rows repeat the run of another and were counted once")
     unknown = [str(depth.frozen_layers) for depth in group.depths if not depth.rates]
     if unknown:
         notes.append(f"no complete run at frozen {', '.join(unknown)}: unknown")

@@ -6,6 +6,8 @@ averaged or chosen here, and no row is left out without being counted.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Outliers = Literal["none", "paper"]
+_ERRORS = {"error", "err", "mse", "rmse", "mae", "mape", "msle", "brier", "wer", "cer"}
+_LOSSES = {"loss", "nll", "entropy", "perplexity", "ppl"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,13 @@ class RateRuns:
     runs: Sample
     search: Sample | None
     """Runs of a separate learning-rate search; they choose the rate and are not in the score."""
+    diverged: int = 0
+    """Seeds whose run here ended without a finite score; they are not in the samples."""
+
+    @property
+    def finished(self) -> int:
+        """All runs that came to an end, diverged ones too."""
+        return len(self.runs.seeds) + (len(self.search.seeds) if self.search else 0) + self.diverged
 
     @property
     def choosing(self) -> Sample:
@@ -132,6 +143,7 @@ def tuned_layers(total_layers: int, frozen_layers: int) -> int:
 def groups(table: pd.DataFrame, outliers: Outliers = "none") -> list[Group]:
     """Every group of the table, by model, task, train size and metric."""
     columns = Columns(table)
+    _refuse(columns)
     order = np.lexsort((columns.search, columns.rate, columns.depth_order, columns.group))
     found = [_group(columns, rows, outliers) for rows in _split(order, columns.group[order])]
     return sorted(
@@ -140,14 +152,31 @@ def groups(table: pd.DataFrame, outliers: Outliers = "none") -> list[Group]:
     )
 
 
+def _refuse(columns: Columns) -> None:
+    """What no analysis can be right about: two models under one name, and scores that should be low."""
+    for metric in columns.keys["metric"].unique():
+        if lower_is_better(metric):
+            raise UsageError(
+                f"metric {metric!r} is better the lower it is, and the analysis keeps a share of the highest "
+                "score: give a score where higher is better"
+            )
+    layers = columns.keys.assign(layers=columns.layers).groupby("model", sort=False)["layers"].unique()
+    for model, found in layers.items():
+        if len(found) > 1:
+            raise UsageError(
+                f"{model} has total_layers {' and '.join(map(str, sorted(found)))}: "
+                "one model has one number of layers; name them differently"
+            )
+
+
+def lower_is_better(metric: str) -> bool:
+    """By the words of its name; a negated one (neg_mean_squared_error) is better the higher it is."""
+    words = set(re.split(r"[^a-z0-9]+", metric.lower()))
+    return not words.isdisjoint(_ERRORS | _LOSSES) and words.isdisjoint({"neg", "negative"})
+
+
 def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Group:
     key = columns.keys.iloc[rows[0]]
-    layers = np.unique(columns.layers[rows])
-    if len(layers) > 1:
-        raise UsageError(
-            f"{key['model']} on {key['task']} has total_layers {' and '.join(map(str, layers))}: "
-            "one model has one number of layers; name them differently"
-        )
     recorded = columns.chance[rows]
     recorded = recorded[np.isfinite(recorded)]
     chance: tuple[float | None, str | None] = known_chance(key["task"], key["metric"])
@@ -161,7 +190,7 @@ def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Gro
         task=key["task"],
         train_size=None if key["size"] < 0 else int(key["size"]),
         metric=key["metric"],
-        total_layers=int(layers[0]),
+        total_layers=int(columns.layers[rows[0]]),
         chance=chance[0],
         chance_source=chance[1],
         depths=tuple(depths),
@@ -174,8 +203,12 @@ def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Gro
 
 def _depth(columns: Columns, rows: NDArray[np.int64], outliers: Outliers, chance: float | None) -> DepthRuns:
     usable = rows[columns.usable[rows]]
-    rates = tuple(_rate(columns, part, outliers) for part in _split(usable, columns.rate[usable]))
     new = rows[~columns.identical[rows]]
+    diverged = _diverged(columns, new)
+    rates = tuple(
+        _rate(columns, part, outliers, diverged.get(float(columns.rate[part[0]]), 0))
+        for part in _split(usable, columns.rate[usable])
+    )
     failed = new[columns.state[new] == "FAIL"]
     finished = columns.complete[new]
     done = set(zip(columns.rate[new[finished]], columns.seed[new[finished]], strict=True))
@@ -194,10 +227,23 @@ def _depth(columns: Columns, rows: NDArray[np.int64], outliers: Outliers, chance
     return DepthRuns(int(columns.depth[rows[0]]), rates, counts)
 
 
-def _rate(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> RateRuns:
+def _diverged(columns: Columns, rows: NDArray[np.int64]) -> dict[float, int]:
+    """By learning rate: the seeds that diverged, and that no retry brought to a finite score."""
+    failed = (columns.state[rows] == "FAIL") & columns.says_diverged[rows]
+    lost = rows[failed | (columns.complete[rows] & ~columns.usable[rows])]
+    if not len(lost):
+        return {}
+    saved = rows[columns.usable[rows]]
+    cells = set(zip(columns.rate[lost].tolist(), columns.seed[lost].tolist(), strict=True))
+    cells -= set(zip(columns.rate[saved].tolist(), columns.seed[saved].tolist(), strict=True))
+    return dict(Counter(rate for rate, _ in cells))
+
+
+def _rate(columns: Columns, rows: NDArray[np.int64], outliers: Outliers, diverged: int) -> RateRuns:
     searching = columns.search[rows]
     samples = [_sample(columns, part, outliers) for part in (rows[~searching], rows[searching]) if len(part)]
-    return RateRuns(float(columns.rate[rows[0]]), samples[0], samples[1] if len(samples) > 1 else None)
+    search = samples[1] if len(samples) > 1 else None
+    return RateRuns(float(columns.rate[rows[0]]), samples[0], search, diverged)
 
 
 def _sample(columns: Columns, rows: NDArray[np.int64], outliers: Outliers) -> Sample:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from study.analysis.bootstrap import Resampler, Runs
+from study.analysis.intervals import Compared, compare
 from study.analysis.runs import DepthRuns, Group, RateRuns, Sample
 
 if TYPE_CHECKING:
@@ -32,6 +33,13 @@ class Draws:
     full: NDArray[np.float64]
     usable: NDArray[np.bool_]
     """Depths with at least two runs, as the full model has: only these carry uncertainty."""
+    compared: tuple[Compared | None, ...]
+    """Each depth beside the full model, all runs at the chosen rates; None where one has a single run."""
+
+    @property
+    def undefined(self) -> float:
+        """The share of the draws in which the full model scores nothing above zero."""
+        return float(self.times[~(self.full > 0)].sum() / self.times.sum())
 
 
 def choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRuns | None], bool]:
@@ -72,7 +80,7 @@ def draw(
     All runs, those of an outlier filter too: dropping the low runs first would hide the very spread
     that the draws are to show.
     """
-    tried = _tried(group, chosen, select)
+    tried = _tried(group, chosen, select, by_selection)
     if sum(map(len, tried)) > _MOST_CELLS:
         notes.append("too many learning rates to choose again in every draw: the chosen ones are kept")
         tried = [[rate] if rate else [] for rate in chosen]
@@ -101,8 +109,21 @@ def draw(
                 scores[i, of_rate] = means[0, here.start + k, of_rate]
         elif depth:
             best, scores[i] = _chosen(choices[here], means[0, here])
-    enough = np.array([rate is not None and len(rate.runs.seeds) > 1 for rate in chosen])
-    return Draws(scores, resampled.times, scores[0], enough & enough[0])
+    compared = tuple(_compared(rate, chosen[0], paired) for rate in chosen)
+    enough = np.array([rate is not None and _several(rate.runs, paired) for rate in chosen])
+    return Draws(scores, resampled.times, scores[0], enough & enough[0], compared)
+
+
+def _compared(rate: RateRuns | None, full: RateRuns | None, paired: bool) -> Compared | None:
+    if rate is None or full is None:
+        return None
+    here, there = rate.runs, full.runs
+    return compare(here.scores, here.seeds, there.scores, there.seeds, paired=paired)
+
+
+def _several(sample: Sample, paired: bool) -> bool:
+    """Two runs, and of two seeds where seeds are drawn: one seed twice has no spread to show."""
+    return len(np.unique(sample.seeds) if paired else sample.seeds) > 1
 
 
 def _chosen(
@@ -119,15 +140,33 @@ def _chosen(
     return best, score
 
 
-def _tried(group: Group, chosen: list[RateRuns | None], select: Select) -> list[list[RateRuns]]:
+def _tried(
+    group: Group, chosen: list[RateRuns | None], select: Select, by_selection: bool
+) -> list[list[RateRuns]]:
     """The rates each depth can be drawn at; none where the depth has no score."""
+    if not by_selection and _searched_by_score(group):
+        return [[rate] if rate else [] for rate in chosen]
     if select == "full-model" and group.depths[0].frozen_layers == 0 and group.depths[0].rates:
         full = [rate for rate in group.depths[0].rates if rate.learning_rate in _shared_rates(group)]
-        drawn = {rate.learning_rate for rate in _enough(full)}
+        drawn = {rate.learning_rate for rate in _candidates(full)}
         tried = [[rate for rate in depth.rates if rate.learning_rate in drawn] for depth in group.depths]
     else:
-        tried = [_enough(depth.rates) for depth in group.depths]
+        tried = [_candidates(depth.rates) for depth in group.depths]
     return [rates if rate else [] for rates, rate in zip(tried, chosen, strict=True)]
+
+
+def _searched_by_score(group: Group) -> bool:
+    """Only the full model has several rates, and its own scores chose among them.
+
+    Choosing the best of its rates again in every draw would raise its score a second time, and nothing
+    else's: each freeze would look worse than it is.
+    """
+    full, *others = group.depths
+    return (
+        full.frozen_layers == 0
+        and not any(rate.search for rate in full.rates)
+        and all(len(depth.rates) <= 1 for depth in others)
+    )
 
 
 def _shared_rates(group: Group) -> set[float]:
@@ -145,8 +184,17 @@ def _shared_rates(group: Group) -> set[float]:
 
 
 def _best(rates: Sequence[RateRuns], by_selection: bool) -> RateRuns:
-    """The rate with the best mean among those with enough runs, the lower of two equal ones."""
-    return max(_enough(rates), key=lambda rate: rate.choice(by_selection))
+    """The rate with the best mean among those that may be chosen, the lower of two equal ones."""
+    return max(_candidates(rates), key=lambda rate: rate.choice(by_selection))
+
+
+def _candidates(rates: Sequence[RateRuns]) -> list[RateRuns]:
+    """Rates with enough runs, and those with diverged ones only where there is no other.
+
+    What survives at a rate that diverges is its better half: a mean of that is no mean of the rate.
+    """
+    enough = _enough(rates)
+    return [rate for rate in enough if not rate.diverged] or enough
 
 
 def _enough(rates: Sequence[RateRuns]) -> list[RateRuns]:
@@ -160,12 +208,15 @@ def _passed_over(depth: DepthRuns, by_selection: bool) -> list[str]:
         return []
     best = _best(depth.rates, by_selection).choice(by_selection)
     enough = {rate.learning_rate for rate in _enough(depth.rates)}
-    few = [rate for rate in depth.rates if rate.learning_rate not in enough]
+    better = [rate for rate in depth.rates if rate.choice(by_selection) > best]
     return [
-        f"frozen {depth.frozen_layers}: rate {rate.learning_rate:g} was not chosen, its higher mean is of "
-        f"{len(rate.choosing.seeds)} run(s) only"
-        for rate in few
-        if rate.choice(by_selection) > best
+        f"frozen {depth.frozen_layers}: rate {rate.learning_rate:g} was not chosen"
+        + (
+            f": {rate.diverged} of {rate.finished} runs diverged"
+            if rate.learning_rate in enough
+            else f", its higher mean is of {len(rate.choosing.seeds)} run(s) only"
+        )
+        for rate in better
     ]
 
 
