@@ -27,7 +27,9 @@ MOST_DIGITS = 6
 
 
 def task_name(task: str) -> str:
-    return TASKS.get(task_key(task), task)
+    """`MRPC`, and `MRPC (study b)` for a task that is told apart from itself."""
+    name, mark, rest = task.partition(" (")
+    return TASKS.get(task_key(name), name) + mark + rest
 
 
 def task_order(task: str) -> tuple[int, str]:

@@ -116,6 +116,27 @@ def test_several_tasks_are_answered_by_the_most_demanding() -> None:
     assert ("3", "tasks") in facts(analyse(table, draws=50))
 
 
+def test_a_task_not_followed_deep_enough_may_need_more() -> None:
+    table = pd.concat(
+        [
+            small_table({(0, 1e-5): [0.8, 0.8], (3, 1e-5): [0.79, 0.79], (4, 1e-5): [0.1, 0.1]}),
+            small_table({(0, 1e-5): [0.8, 0.8], (1, 1e-5): [0.79, 0.79]}, task="qnli"),
+        ],
+        ignore_index=True,
+    )
+    (sentence,) = said(table)
+    assert sentence.startswith("Fine-tune the last of 4 layers: 99 %")
+    assert "QNLI may need up to 3: nothing deeper was measured there." in sentence
+    assert "left out" not in sentence
+    (models,) = [t for t in content(table).tables if t.name == "models"]
+    shown = [column.title for _, column in models.shown]
+    assert shown[1:3] == ["tuned layers", "at most"]
+    rows = list(csv.DictReader(comma_separated(models).splitlines()))
+    assert {(r["tuned_layers"], r["at_most_tuned_layers"]) for r in rows if r["threshold"] == "0.9"} == {
+        ("1", "3")
+    }
+
+
 @pytest.fixture(scope="module")
 def large() -> tuple[pd.DataFrame, Analysis]:
     table = synthetic.table(rates=(2e-5, 4e-5), seeds=2)

@@ -140,3 +140,10 @@ def test_scores_that_may_exceed_one_are_not_called_percent(
         assert "look like percent" not in markdown(content(table))
     trial_table.load([str(path) for path in paths])
     assert capsys.readouterr().err == ""
+
+
+def test_probabilities_of_a_few_runs_are_said_to_be_overconfident() -> None:
+    few = markdown(content(small_table({(0, 1e-5): [0.8, 0.81], (2, 1e-5): [0.79, 0.8]})))
+    many = markdown(content(small_table({(0, 1e-5): [0.8, 0.81] * 5, (2, 1e-5): [0.79, 0.8] * 5})))
+    assert "- Probabilities from fewer than 10 runs are overconfident" in few
+    assert "overconfident" not in many

@@ -73,6 +73,15 @@ def test_one_task_in_two_metrics_is_one_task() -> None:
     assert "on RTE by F1, the most demanding of 2 metrics" in sentence
 
 
+def test_a_study_without_an_answer_is_left_out_by_its_name() -> None:
+    table = two_studies("grid", "grid")
+    table = table[(table["study"] == "rte-a") | (table["frozen_layers"] != 0)].reset_index(drop=True)
+    (sentence,) = said(table)
+    assert sentence.startswith("Fine-tune the last 2 of 4 layers: 99 %")
+    assert "on RTE in study rte-a" in sentence
+    assert "(RTE (study rte-b) left out)" in sentence
+
+
 def test_rows_say_of_which_study_they_are() -> None:
     failed = small_table({(2, 1e-5): [0.0]}, study="rte-b", protocol="adaptive")
     failed = failed.assign(state="FAIL", score=None, reason="no memory")

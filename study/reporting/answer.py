@@ -90,7 +90,7 @@ def _sentence(
     where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, point, own)}"
     parts = [f"{_kept(point)}{where}", *_savings(_cost(point, costs))]
     said = f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
-    return f"{said}{_doubt(point)}{_warning(point)}"
+    return f"{said}{_unsettled(model)}{_doubt(point)}{_warning(point)}"
 
 
 def _limiting(model: ModelPoint, own: Sequence[OperatingPoint]) -> OperatingPoint:
@@ -162,8 +162,16 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
         parts.append(f", the most demanding of {len(studies)} studies")
     elif len(metrics) > 1:
         parts.append(f", the most demanding of {len(metrics)} metrics")
-    without = [task_name(task) for task in silent]
+    without = [task_name(task) for task in silent if task != model.at_most_task]
     return "".join(parts) + (f" ({', '.join(without)} left out)" if without else "")
+
+
+def _unsettled(model: ModelPoint) -> str:
+    """A task that was not followed deep enough may need more than the one that gives the number."""
+    if model.at_most_tuned_layers is None or model.at_most_task is None:
+        return ""
+    task = task_name(model.at_most_task)
+    return f" {task} may need up to {model.at_most_tuned_layers}: nothing deeper was measured there."
 
 
 def _doubt(point: OperatingPoint) -> str:

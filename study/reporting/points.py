@@ -15,6 +15,7 @@ from study.reporting.series import Series
 
 MOST_OPEN = 12
 FEW = 4
+AT_MOST = " At most: what a task that was not followed deep enough may need."
 
 
 def _score(value: float | None) -> str:
@@ -39,6 +40,7 @@ def models_table(analysis: Analysis) -> Table | None:
         Column("protocol", "protocol", number=False),
         Column("threshold", "of full quality", names.percent_short),
         Column("tuned_layers", "tuned layers"),
+        Column("at_most_tuned_layers", "at most"),
         Column("total_layers", "of"),
         Column("probability", "probability", _probability),
         Column("limiting_tasks", "limited by", number=False),
@@ -56,6 +58,7 @@ def models_table(analysis: Analysis) -> Table | None:
             m.protocol,
             m.threshold,
             m.tuned_layers,
+            m.at_most_tuned_layers,
             m.total_layers,
             m.probability.get(m.tuned_layers) if m.tuned_layers is not None else None,
             ", ".join(names.task_name(t) for t in m.limiting_tasks) or None,
@@ -65,7 +68,8 @@ def models_table(analysis: Analysis) -> Table | None:
         if sizes:
             values.insert(2, m.train_size)
         rows.append(Row(tuple(values), group=f"At {names.percent_short(m.threshold)} of full quality"))
-    hidden = {"threshold", *silent(columns, rows, ("left_out", "published_tuned_layers"))}
+    seldom = ("at_most_tuned_layers", "left_out", "published_tuned_layers")
+    hidden = {"threshold", *silent(columns, rows, seldom)}
     return Table(
         name="models",
         title="Tuned layers per model: the largest need over its tasks",
@@ -74,7 +78,7 @@ def models_table(analysis: Analysis) -> Table | None:
         hidden=frozenset(hidden | (set() if series.protocols_shown else {"protocol"})),
         note=(
             f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
-            "at 90 %, CoLA left out."
+            "at 90 %, CoLA left out." + (AT_MOST if "at_most_tuned_layers" not in hidden else "")
         ),
     )
 
@@ -168,7 +172,8 @@ def _points_table(
         note=(
             "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
             "Probability: the share of bootstrap draws with this very answer. "
-            "Confident: the deepest freeze that stays above the threshold in 95 % of the draws. "
+            "Confident: the deepest freeze that stays above the threshold in 95 % of the draws and by "
+            "Student's one-sided test. "
             "Above chance: the same question with chance taken off both scores. "
             "Sustained: no smaller freeze fails."
         ),

@@ -22,6 +22,8 @@ _COUNTS = re.compile(r"\d+ (failed|diverged|runs collapsed|trials not finished|r
 def caveats(analysis: Analysis) -> tuple[str, ...]:
     """True of this analysis as a whole."""
     found = [*_in_percent(analysis), *_chosen_on_the_scores(analysis)]
+    if analysis.overconfident:
+        found.append(_sentence(analysis.overconfident))
     if any(c.selected_by == "selection score" for c in analysis.curves):
         found.append("Learning rates were chosen on a held-out share of the training data.")
     if analysis.outliers == "paper":
@@ -167,6 +169,10 @@ def _line(note: str, where: list[str], everywhere: int) -> str:
     if len(where) == everywhere > 1:
         return f"Everywhere: {note}"
     return f"{_some(where)}: {note}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def _some(things: Iterable[str]) -> str:
