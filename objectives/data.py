@@ -100,12 +100,16 @@ def _from_folder(task: Task, folder: Path) -> dict[str, Dataset]:
 
 def _find(folder: Path, split: str) -> Path:
     names = list(dict.fromkeys([split, split.replace("validation", "dev")]))
-    for name in names:
-        for suffix in _READERS:
-            if (path := folder / f"{name}{suffix}").is_file():
-                return path
-    endings = ", ".join(_READERS)
-    raise UsageError(f"--data {folder}: no {' or '.join(names)} file (one of {endings})")
+    found = [path for name in names for suffix in _READERS if (path := folder / f"{name}{suffix}").is_file()]
+    if len(found) > 1:
+        files = " and ".join(path.name for path in found)
+        raise UsageError(f"--data {folder}: which is the {split} data, {files}? Leave one of them there")
+    if not found:
+        endings = ", ".join(_READERS)
+        raise UsageError(f"--data {folder}: no {' or '.join(names)} file (one of {endings})")
+    if found[0].stat().st_size == 0:
+        raise UsageError(f"{found[0]} is empty")
+    return found[0]
 
 
 def _read(task: Task, path: Path) -> Dataset:
@@ -159,10 +163,14 @@ def _check(task: Task, name: str, split: Dataset) -> Dataset:
         texts[column] = split[column][:]
         bad = next((i for i, text in enumerate(texts[column]) if not isinstance(text, str)), None)
         if bad is not None:
-            raise UsageError(f"{task.name} {name} data: row {bad} has no text in column {column}")
+            raise UsageError(f"{_place(task, name, bad)} has no text in column {column}")
     convert = _regression_label if task.regression else _class_label
     labels = [convert(task, name, row, label) for row, label in enumerate(split["label"][:])]
     return Dataset.from_dict({**texts, "label": labels})
+
+
+def _place(task: Task, split: str, row: int) -> str:
+    return f"{task.name} {split} data: example {row + 1}"
 
 
 def _class_label(task: Task, split: str, row: int, label: Any) -> int:
@@ -171,7 +179,9 @@ def _class_label(task: Task, split: str, row: int, label: Any) -> int:
     number = int(label) if str(label).removesuffix(".0").isdigit() else -1
     if not 0 <= number < len(task.labels):
         allowed = ", ".join(f"{i}={name}" for i, name in enumerate(task.labels))
-        raise UsageError(f"{task.name} {split} data: row {row} has label {label!r}; allowed are {allowed}")
+        raise UsageError(
+            f"{task.name} {split} data: example {row + 1} has label {label!r}; allowed are {allowed}"
+        )
     return number
 
 
@@ -181,7 +191,9 @@ def _regression_label(task: Task, split: str, row: int, label: Any) -> float:
     except (TypeError, ValueError):
         value = float("nan")
     if not 0 <= value <= 5:
-        raise UsageError(f"{task.name} {split} data: row {row} has label {label!r}; allowed is 0 to 5")
+        raise UsageError(
+            f"{task.name} {split} data: example {row + 1} has label {label!r}; allowed is 0 to 5"
+        )
     return value
 
 

@@ -54,30 +54,38 @@ def make_parser() -> Parser:
     )
     grid.add_argument("--frozen-layers", metavar="LIST", help="-1 embeddings only, 0 none, n ... (0,L/2-L)")
     grid.add_argument("--learning-rates", metavar="LIST", help="(1e-5-5e-5)")
-    grid.add_argument("--seeds", metavar="N|LIST", help="N is the seeds 1 to N")
+    grid.add_argument("--seeds", metavar="N|LIST", help="N is the seeds 1 to N (3)")
     grid.add_argument("--train-sizes", metavar="LIST", help="low-resource: numbers of training examples")
-    grid.add_argument("--threshold", type=float, default=0.9, help="adaptive: share of full quality (0.9)")
+    grid.add_argument("--threshold", type=float, help="adaptive: share of full quality (0.9)")
+    grid.add_argument("--confidence", type=float, help="adaptive: stop at this probability (0.9)")
     grid.add_argument(
-        "--confidence", type=float, default=0.9, help="adaptive: stop at this probability (0.9)"
+        "--budget",
+        metavar="N",
+        help="adaptive: most cells (60), or full fine-tunings' worth of work (40units); "
+        "without it, 45%% of what the paper's protocol costs",
     )
-    grid.add_argument("--budget", metavar="N", help="adaptive: most cells (60) or full-model units (40units)")
 
-    recipe = parser.add_argument_group("how a trial trains")
-    recipe.add_argument("--epochs", type=float)
-    recipe.add_argument("--batch-size", type=int, help="examples per step over all processes")
-    recipe.add_argument("--max-length", type=int, help="tokens")
-    recipe.add_argument("--optimizer", choices=("adam", "adamw"))
-    recipe.add_argument("--weight-decay", type=float)
-    recipe.add_argument("--warmup", type=float, metavar="EPOCHS", help="epochs of linear warm-up")
-    recipe.add_argument("--max-grad-norm", type=float, help="gradients are clipped to this norm")
-    recipe.add_argument("--evaluations-per-epoch", type=int)
-    recipe.add_argument("--score", choices=("last", "best"), help="which evaluation is the trial's score")
-    recipe.add_argument("--mixed-precision", choices=("no", "bf16", "fp16"))
+    recipe = parser.add_argument_group(
+        "how a trial trains",
+        "in brackets what the grid takes; --dry-run shows what other protocols do",
+    )
+    recipe.add_argument("--epochs", type=float, help="(3)")
+    recipe.add_argument("--batch-size", type=int, help="examples per step over all processes (16)")
+    recipe.add_argument("--max-length", type=int, help="tokens (128)")
+    recipe.add_argument("--optimizer", choices=("adam", "adamw"), help="(adamw)")
+    recipe.add_argument("--weight-decay", type=float, help="(0)")
+    recipe.add_argument("--warmup", type=float, metavar="EPOCHS", help="epochs of linear warm-up (0)")
+    recipe.add_argument("--max-grad-norm", type=float, help="gradients are clipped to this norm (1)")
+    recipe.add_argument("--evaluations-per-epoch", type=int, help="(1)")
+    recipe.add_argument(
+        "--score", choices=("last", "best"), help="which evaluation is the trial's score (last)"
+    )
+    recipe.add_argument("--mixed-precision", choices=("no", "bf16", "fp16"), help="(no)")
     recipe.add_argument(
         "--compile", action="store_true", default=None, help="torch.compile the tuned layers (GPUs)"
     )
     recipe.add_argument(
-        "--prefix", choices=("cached", "live"), help="run frozen layers once, or in every step"
+        "--prefix", choices=("cached", "live"), help="run frozen layers once, or in every step (cached)"
     )
     recipe.add_argument(
         "--no-group-by-length", action="store_true", help="draw batches without regard to length"

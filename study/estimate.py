@@ -1,23 +1,18 @@
-"""How long it will take: from cells already timed, scaled by their layer units, and the dry run."""
+"""How long it will take: from cells already timed, scaled by their layer units."""
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, TrialRecord
-from study import protocols
-from study.command import duration
-from study.planning import every_cell
 from study.protocols.units import cell_units
 from study.spec import StudySpec
 
 if TYPE_CHECKING:
     from storage.reading import StoredTrial
     from storage.studies import StoredStudy
-    from study.request import StudyRequest
 
 _OVERHEAD_UNITS = 1.5
 """What a trial costs whatever its depth (head, evaluation, bookkeeping), in units of one layer's forward."""
@@ -152,47 +147,3 @@ def steps(spec: StudySpec, cell: Cell, train_examples: int) -> int:
     held = round(train_examples * spec.recipe.selection_split)
     examples = cell.train_size or train_examples - held
     return max(1, math.ceil(spec.recipe.epochs * math.ceil(examples / spec.recipe.batch_size)))
-
-
-def dry_run(requests: Sequence[StudyRequest], arguments: argparse.Namespace) -> str:
-    """The cells, the training steps and the time they need; nothing is written to any database."""
-    lines: list[str] = []
-    for request in requests:
-        spec = request.spec
-        cells = [
-            c for c in protocols.get(spec.protocol)(spec, []) if request.cells is None or c in request.cells
-        ]
-        grid = len(every_cell(spec))
-        title = f"{request.name}: {len(cells)} cells" + (
-            f" now, at most {grid} in all" if len(cells) < grid and not spec.recorded else ""
-        )
-        lines.append(title + ("  (demo)" if spec.demo else "") + ("  (recorded)" if spec.recorded else ""))
-        lines += [f"  {cell}" for cell in cells]
-        if request.train_examples is not None:
-            counts = [steps(spec, cell, request.train_examples) for cell in cells]
-            lines.append(f"  {sum(counts):,} training steps, {min(counts):,} to {max(counts):,} per cell")
-            lines.append(f"  {_time(request, cells, arguments)}")
-    return "\n".join(lines)
-
-
-def _time(request: StudyRequest, cells: Sequence[Cell], arguments: argparse.Namespace) -> str:
-    """Time a few real steps of the full model here and scale them."""
-    from objectives.finetune import FineTuning
-
-    objective = request.make_objective()
-    assert isinstance(objective, FineTuning)
-    probe = Cell(0, request.spec.learning_rates[0], request.spec.seeds[0], request.spec.train_sizes[0])
-    step_seconds, evaluation_seconds = objective.time_steps(probe)
-    full = weight(request.spec, probe)
-    evaluations = math.ceil(request.spec.recipe.epochs * request.spec.recipe.evaluations_per_epoch)
-    assert request.train_examples is not None
-    seconds = sum(
-        (steps(request.spec, cell, request.train_examples) * step_seconds + evaluations * evaluation_seconds)
-        * weight(request.spec, cell)
-        / full
-        * ((probe.train_size or 1) / (cell.train_size or 1))
-        for cell in cells
-    )
-    workers = max(1, arguments.workers or 1)
-    share = f", {duration(seconds / workers)} with {workers} workers" if workers > 1 else ""
-    return f"about {duration(seconds)} on this machine{share}, from steps timed just now"

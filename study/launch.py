@@ -43,7 +43,7 @@ def _main(given: list[str]) -> int:
     shares = _shares(arguments)
     requests = request.resolve(arguments)
     if arguments.dry_run:
-        from study.estimate import dry_run
+        from study.dry_run import dry_run
 
         print(dry_run(requests, arguments))
         return 0

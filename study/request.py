@@ -113,6 +113,12 @@ def _training_request(
         **_search(arguments),
     )
 
+    if 0 not in spec.frozen_layers and not (arguments.worker_name or arguments.joined):
+        command.note(
+            f"--frozen-layers {arguments.frozen_layers} leaves out 0, the full model: "
+            "without it in some study or table there is nothing to compare with, and no operating point"
+        )
+
     def make_objective() -> Objective:
         from objectives.finetune import FineTuning
         from objectives.prefix import PrefixCache
@@ -198,14 +204,19 @@ def _train_sizes(arguments: argparse.Namespace, base: Defaults, available: int) 
 
 def _search(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of the protocol itself."""
-    chosen: dict[str, Any] = {
-        "protocol": arguments.protocol,
-        "threshold": arguments.threshold,
-        "confidence": arguments.confidence,
-    }
+    chosen: dict[str, Any] = {"protocol": arguments.protocol}
+    given = {name: getattr(arguments, name) for name in ("threshold", "confidence", "budget")}
+    for name, value in given.items():
+        if value is not None and arguments.protocol != "adaptive":
+            raise UsageError(
+                f"--{name} {value} goes with --protocol adaptive: {arguments.protocol} runs all its cells"
+                + ("; operating_points and report take --thresholds" if name == "threshold" else "")
+            )
     for name in ("threshold", "confidence"):
-        if not 0 < chosen[name] < 1:
-            raise UsageError(f"--{name} {chosen[name]} is no share between 0 and 1")
+        if given[name] is not None:
+            if not 0 < given[name] < 1:
+                raise UsageError(f"--{name} {given[name]} is no share between 0 and 1")
+            chosen[name] = given[name]
     if arguments.budget:
         number = arguments.budget.removesuffix("units")
         try:

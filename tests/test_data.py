@@ -87,10 +87,10 @@ def test_the_fingerprint_follows_the_content_not_the_place_or_format(tmp_path: P
     ("rows", "message"),
     [
         ([{"text": "a", "label": 1}], r"no column sentence \(it has text, label\)"),
-        ([{"sentence": "a", "label": 2}], "row 0 has label 2; allowed are 0=negative, 1=positive"),
-        ([{"sentence": "a", "label": 1}, {"sentence": "a", "label": -1}], "row 1 has label -1"),
+        ([{"sentence": "a", "label": 2}], "example 1 has label 2; allowed are 0=negative, 1=positive"),
+        ([{"sentence": "a", "label": 1}, {"sentence": "a", "label": -1}], "example 2 has label -1"),
         ([{"sentence": "a", "label": "great"}], "label 'great'"),
-        ([{"sentence": None, "label": 1}, {"sentence": "b", "label": 1}], "row 0 has no text"),
+        ([{"sentence": None, "label": 1}, {"sentence": "b", "label": 1}], "example 1 has no text"),
     ],
 )
 def test_bad_data_is_refused_with_the_value_at_fault(
@@ -107,6 +107,16 @@ def test_missing_folder_file_and_score_range_are_refused(tmp_path: Path) -> None
         load_data(get_task("sst2"), str(tmp_path))
     with pytest.raises(UsageError, match=r"label 7\.5; allowed is 0 to 5"):
         load_data(get_task("stsb"), write(tmp_path / "d", [{**ROWS["stsb"], "label": 7.5}], task="stsb"))
+
+
+def test_an_empty_file_and_two_candidates_are_named(tmp_path: Path) -> None:
+    folder = Path(write(tmp_path / "data", [ROWS["sst2"]]))
+    (folder / "train.csv").write_text("")
+    with pytest.raises(UsageError, match=r"train\.(csv|jsonl) and train\.(csv|jsonl)\? Leave one"):
+        load_data(get_task("sst2"), str(folder))
+    (folder / "train.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"train\.csv is empty"):
+        load_data(get_task("sst2"), str(folder))
 
 
 def test_an_unreachable_hub_names_the_ways_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -136,6 +136,27 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not (place / "elsa.db").exists()
 
 
+def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert launch.main([*BASE, "--protocol", "paper", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 cells now, then 4 at the best learning rate" in shown
+    assert "36 training steps" in shown
+    search = [*BASE, "--protocol", "adaptive", "--dry-run"]
+    assert launch.main([*search, "--budget", "5"]) == 0
+    assert "within a budget of 5 cells" in capsys.readouterr().out
+    assert launch.main(search) == 0
+    shown = capsys.readouterr().out
+    assert "full fine-tunings' worth of work" in shown
+    assert "at most" in shown.splitlines()[-1]
+
+
+def test_a_study_without_the_full_model_is_told_what_it_lacks(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main([*BASE, "--frozen-layers", "2,4", "--workers", "0"]) == 0
+    assert "--frozen-layers 2,4 leaves out 0, the full model" in capsys.readouterr().err
+
+
 def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = ["--task", "sst2", "--model", "./tiny-bert", "--data", "data", "--seeds", "1"]
     assert launch.main([*plain, "--workers", "0"]) == 0
@@ -145,6 +166,9 @@ def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.Cap
 
 
 BAD = {
+    "a threshold without a search": ([*BASE, "--threshold", "0.8"], 2, "goes with --protocol adaptive"),
+    "a budget without a search": ([*BASE, "--budget", "9"], 2, "--budget 9 goes with --protocol adaptive"),
+    "a dry run on no database": ([*BASE, "--dry-run", "--storage", "elsa.db"], 2, "is not a database URL"),
     "unknown task": (["--task", "mrcp"], 2, "did you mean mrpc"),
     "no task": (["--demo"], 2, "--task is missing"),
     "unknown model folder": ([*BASE, "--model", "./nope"], 2, "./nope: no such folder"),
@@ -181,7 +205,7 @@ def test_bad_input_is_one_line_with_the_right_code_and_nothing_is_written(
 
 def test_labels_outside_the_tasks_set_are_refused(place: Path) -> None:
     (place / "data" / "train.jsonl").write_text('{"sentence": "w1", "label": 7}\n')
-    with pytest.raises(UsageError, match="row 0 has label 7"):
+    with pytest.raises(UsageError, match="example 1 has label 7"):
         launch.main(BASE)
 
 
