@@ -18,7 +18,7 @@ from study.reporting import figure_costs, figure_quality, figure_rates, figure_r
 from study.reporting.answer import answers
 from study.reporting.content import document
 from study.reporting.document import Document
-from study.reporting.text import comma_separated, markdown
+from study.reporting.text import comma_separated, markdown, markdown_table
 
 
 def two_studies(first: str = "grid", second: str = "adaptive") -> pd.DataFrame:
@@ -78,8 +78,7 @@ def test_a_study_without_an_answer_is_left_out_by_its_name() -> None:
     table = table[(table["study"] == "rte-a") | (table["frozen_layers"] != 0)].reset_index(drop=True)
     (sentence,) = said(table)
     assert sentence.startswith("Fine-tune the last 2 of 4 layers: 99 %")
-    assert "on RTE in study rte-a" in sentence
-    assert "(RTE (study rte-b) left out)" in sentence
+    assert "on RTE in study rte-a (RTE (study rte-b) left out)" in sentence
 
 
 def test_rows_say_of_which_study_they_are() -> None:
@@ -88,6 +87,9 @@ def test_rows_say_of_which_study_they_are() -> None:
     found = content(pd.concat([two_studies(), failed], ignore_index=True))
     shown = {t.name: [column.title for _, column in t.shown] for t in found.tables}
     assert all("study" in shown[name] for name in ("operating_points", "failures"))
+    (table,) = [t for t in found.tables if t.name == "operating_points"]
+    cells = markdown_table(table).split(" | ")
+    assert {"rte-a (grid)", "rte-b (adaptive)"} <= set(cells)
     points = {r["study"]: r for r in rows_of(found, "operating_points") if r["threshold"] == "0.9"}
     assert {study: r["frozen_layers"] for study, r in points.items()} == {"rte-a": "2", "rte-b": "0"}
     reasons = {r["study"]: r["reasons"] for r in rows_of(found, "failures")}
@@ -138,7 +140,7 @@ def test_rates_and_learning_curves_are_of_one_study_each() -> None:
     analysis = analyse(pd.concat([table, more], ignore_index=True), draws=50)
     maps = figure_rates.depth_by_rate(analysis.curves)
     assert maps is not None
-    assert [panel.label for panel in maps.panels] == ["tiny (adaptive) · RTE", "tiny (grid) · RTE"]
+    assert [panel.label for panel in maps.panels] == ["tiny (grid) · RTE", "tiny (adaptive) · RTE"]
     assert figure_rates.chosen_rates(analysis.curves) is None, "the maps say it all"
 
     def run(study: str, last: float) -> LearningCurve:

@@ -153,15 +153,16 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
     silent = [task for task in (*model.excluded, *model.left_out) if task != point.task]
     voting = {p.task for p in own if p.task not in silent}
     same = [p for p in own if p.task == point.task]
-    metrics, studies = {p.metric for p in same}, {p.study for p in same}
-    parts = [f" by {metric_name(point.metric)}"] if len(metrics) > 1 else []
-    parts += [f" in study {point.study or 'without a name'}"] if len(studies) > 1 else []
-    if len(voting) > 1:
-        parts.append(f", the most demanding of {len(voting)} tasks")
-    elif len(studies) > 1:
-        parts.append(f", the most demanding of {len(studies)} studies")
-    elif len(metrics) > 1:
-        parts.append(f", the most demanding of {len(metrics)} metrics")
+    parts = [f" by {metric_name(point.metric)}"] if len({p.metric for p in same}) > 1 else []
+    parts += [f" in study {point.study or 'without a name'}"] if len({p.study for p in same}) > 1 else []
+    answered = [p for p in same if p.tuned_layers is not None and p.freezes]
+    counts = {
+        "tasks": len(voting),
+        "studies": len({p.study for p in answered}),
+        "metrics": len({p.metric for p in answered}),
+    }
+    compared = next((f"{count} {things}" for things, count in counts.items() if count > 1), None)
+    parts += [f", the most demanding of {compared}"] if compared else []
     without = [task_name(task) for task in silent if task != model.at_most_task]
     return "".join(parts) + (f" ({', '.join(without)} left out)" if without else "")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from study.analysis.analyse import Analysis
@@ -19,7 +19,8 @@ def failures_table(table: pd.DataFrame, analysis: Analysis) -> Table:
     """A row per study, model and task."""
     series = Series(analysis.curves)
     columns = (
-        *PLACE,
+        replace(PLACE[0], show=series.study_name),
+        *PLACE[1:],
         Column("complete", "complete"),
         Column("failed", "failed trials"),
         Column("failed_cells", "cells never completed"),

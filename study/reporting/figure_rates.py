@@ -52,7 +52,7 @@ def depth_by_rate(curves: Sequence[Curve]) -> Chart | None:
     curves = [c for c in curves if max((len(d.rates) for d in c.depths), default=0) > 1]
     if not curves:
         return None
-    curves.sort(key=lambda c: (series.name(c), names.task_order(c.task), c.metric, c.train_size or 0))
+    curves.sort(key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0))
     several = len(series.names(curves)) > 1
     panels = tuple(
         Panel(

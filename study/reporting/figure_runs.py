@@ -23,7 +23,7 @@ SPREAD = 0.22
 def low_resource(curves: Sequence[Curve], series: Series) -> list[Chart]:
     """One chart per model and task, one panel per train size; `curves` as from `low_resource.sized`."""
     groups: dict[tuple[str, str, str], list[Curve]] = {}
-    for c in sorted(curves, key=lambda c: (series.name(c), names.task_order(c.task), c.metric)):
+    for c in sorted(curves, key=lambda c: (series.rank(c), names.task_order(c.task), c.metric)):
         groups.setdefault((series.name(c), c.task, c.metric), []).append(c)
     metrics = Counter((name, task) for name, task, _ in groups)
     return [
@@ -128,7 +128,7 @@ def learning_curves(curves: Sequence[Curve], runs: Sequence[LearningCurve]) -> C
     if not shown:
         return None
     series = Series(curves)
-    shown.sort(key=lambda c: (series.name(c), names.task_order(c.task), c.metric, c.train_size or 0))
+    shown.sort(key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0))
     several = len(series.names(shown)) > 1
     depths = sorted({d.frozen_layers for c in shown for d in c.depths}, key=freeze_order)
     height = 360 if len(shown) == 1 else 240

@@ -15,7 +15,7 @@ from study.reporting.tables import PLACE, score
 def low_resource_tables(rows: Sequence[Summary], series: Series) -> list[Table]:
     """The blog's appendix: one table per model and task, the best mean of each train size marked."""
     groups: dict[tuple[str, str, str], list[Summary]] = {}
-    for r in sorted(rows, key=lambda r: (series.name(r), names.task_order(r.task), r.metric)):
+    for r in sorted(rows, key=lambda r: (series.rank(r), names.task_order(r.task), r.metric)):
         groups.setdefault((series.name(r), r.task, r.metric), []).append(r)
     metrics = Counter((name, task) for name, task, _ in groups)
     return [_table(own, name, alone=metrics[name, task] == 1) for (name, task, _), own in groups.items()]

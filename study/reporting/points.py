@@ -105,7 +105,7 @@ def _points_table(
 ) -> Table:
     columns = (
         Column("threshold", "of full", names.percent_short),
-        Column("study", "study", number=False),
+        Column("study", "study", series.study_name, number=False),
         Column("protocol", "protocol", number=False),
         Column("model", "model", number=False),
         Column("task", "task", names.task_name, number=False),
@@ -185,7 +185,7 @@ def _model_order(m: ModelPoint) -> tuple[object, ...]:
 
 
 def _order(p: OperatingPoint, series: Series) -> tuple[object, ...]:
-    return p.threshold, series.name(p), names.task_order(p.task), p.metric, p.train_size or 0
+    return p.threshold, series.rank(p), names.task_order(p.task), p.metric, p.train_size or 0
 
 
 def _heading(p: OperatingPoint) -> str:

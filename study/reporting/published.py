@@ -130,7 +130,7 @@ def gains_table(analysis: Analysis) -> Table | None:
     if not found:
         return None
     columns = (
-        Column("study", "study", number=False),
+        Column("study", "study", series.study_name, number=False),
         Column("model", "model", number=False),
         Column("task", "task", names.task_name, number=False),
         Column("train_size", "train size", names.size_name),

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from study.analysis.quality import Curve
+from study.names import UNKNOWN
 
 
 class OfStudy(Protocol):
@@ -28,9 +29,11 @@ class Series:
     def __init__(self, curves: Iterable[Curve]):
         self._labels: dict[tuple[str, str | None], str] = {}
         self._protocols: defaultdict[str, set[str | None]] = defaultdict(set)
+        self._of_study: dict[str | None, str | None] = {}
         curves = list(curves)
         for curve in curves:
             self._protocols[curve.model].add(curve.protocol)
+            self._of_study[curve.study] = curve.protocol
         mistakable = _mistakable(curves)
         for curve in curves:
             key = (curve.model, curve.study)
@@ -38,6 +41,7 @@ class Series:
             if label is None and len(self._protocols[curve.model]) > 1:
                 label = curve.protocol or curve.study
             self._labels[key] = label or ""
+        self._ranks = {name: i for i, name in enumerate(self.names(curves))}
 
     @property
     def shown(self) -> bool:
@@ -59,6 +63,18 @@ class Series:
     def name(self, item: OfStudy) -> str:
         label = self.label(item)
         return f"{item.model} ({label})" if label else item.model
+
+    def rank(self, item: OfStudy) -> int:
+        """The place of the item's name in the order of the curves."""
+        return self._ranks[self.name(item)]
+
+    def study_name(self, study: str | None) -> str:
+        """A study as a table's cell, with the protocol that other places name it by."""
+        protocol = self._of_study.get(study)
+        if study is None:
+            return UNKNOWN
+        silent = not self.protocols_shown or protocol is None or protocol in study
+        return study if silent else f"{study} ({protocol})"
 
     def of_protocol(self, model: str, protocol: str | None) -> str:
         """The name of all of a model's studies of one protocol."""

@@ -28,7 +28,7 @@ def score(value: float | None) -> str:
 
 def in_order(curves: Sequence[Curve], series: Series) -> list[Curve]:
     return sorted(
-        curves, key=lambda c: (series.name(c), names.task_order(c.task), c.metric, c.train_size or 0)
+        curves, key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0)
     )
 
 
