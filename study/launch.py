@@ -209,6 +209,7 @@ def _work(
     arguments: argparse.Namespace, jobs: Sequence[Job], argv: Sequence[str], shares: Sequence[Share]
 ) -> int | None:
     """Have the cells run, in this process or others; None when all are done and the answer is wanted."""
+    from study.workers import devices
     from study.workers.interrupts import STOPPED
 
     if arguments.slurm:
@@ -217,6 +218,9 @@ def _work(
         code = slurm.run(arguments, argv, jobs)
         return code if code or not arguments.wait else None
     if len(shares) == 1 and arguments.processes_per_trial == 1 and not arguments.joined:
+        if shares[0].devices:
+            # As any other worker is told; nothing has asked for a GPU yet.
+            os.environ[devices.VISIBLE] = ",".join(shares[0].devices)
         code = _work_here(arguments, jobs)
     else:
         from study.workers import supervise

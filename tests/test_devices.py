@@ -111,6 +111,26 @@ def test_gpus_that_a_process_may_use(
     assert visible(environment, listing) == expected
 
 
+def test_without_nvidia_smi_torch_is_asked_where_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, asked = tmp_path / "kfd", tmp_path / "asked"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {asked}\necho 2\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(devices.sys, "executable", str(python))
+    monkeypatch.setattr(devices, "DEVICE_NODES", (str(node),))
+    assert devices.find({}) == []
+    node.touch()
+    assert devices.find({"CUDA_VISIBLE_DEVICES": "1"}) == ["1"]
+    assert not asked.exists(), "a machine without GPUs, or a person's choice, must not wait for torch"
+    assert devices.find({}) == ["0", "1"]
+    assert devices.find({"ACCELERATE_USE_CPU": "true"}) == []
+    python.write_text("#!/bin/sh\nexit 1\n")
+    assert devices.find({}) == []
+
+
 def test_cores_of_a_container_and_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quota = tmp_path / "cpu.max"
     assert devices._quota(quota) is None

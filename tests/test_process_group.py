@@ -84,6 +84,30 @@ def test_a_failure_that_not_all_ranks_share_is_not_waited_for_for_ever(
     assert "'rank 0 failed: diverged'" in capfd.readouterr().out
 
 
+def test_a_rank_that_cannot_begin_has_the_trial_released(capfd: pytest.CaptureFixture[str]) -> None:
+    program = """
+if rank == 1:
+    print("@rank " + json.dumps({"reason": "no device", "retry": True, "release": True}), flush=True)
+    time.sleep(60)
+print(hear(), flush=True)
+sys.exit(75)
+"""
+    assert lead(program) == GROUP_BROKEN
+    assert "'reason': 'rank 1 failed: no device', 'release': True" in capfd.readouterr().out
+
+
+def test_a_signal_before_there_is_a_rank_to_hear_it_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = process_group._Leader._start
+
+    def start(leader: process_group._Leader, number: int, environment: dict[str, str]) -> None:
+        if number == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        real(leader, number, environment)
+
+    monkeypatch.setattr(process_group._Leader, "_start", start)
+    assert lead("time.sleep(60)") == 128 + signal.SIGTERM
+
+
 def test_the_death_of_one_rank_breaks_the_group(capfd: pytest.CaptureFixture[str]) -> None:
     program = "rank and os.kill(os.getpid(), signal.SIGKILL); print(hear(), flush=True); sys.exit(75)"
     assert lead(program) == GROUP_BROKEN

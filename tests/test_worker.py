@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import threading
 import time
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,11 +27,12 @@ from objectives.contract import (
     StorageError,
     TrialFailed,
     TrialRecord,
+    UsageError,
 )
 from storage.database import Database
 from study.planning import plan_study, search_space
 from study.spec import StudySpec
-from study.workers.worker import Event, Job, WorkerSummary, run_worker
+from study.workers.worker import Event, Job, NotReady, WorkerSummary, run_worker
 
 FORK = multiprocessing.get_context("fork")
 
@@ -202,6 +205,62 @@ def test_worker_that_cannot_run_any_cell_gives_its_claim_back(database: Database
         work(Job(study=plain.study, spec=plain.spec, make_objective=make))
     assert plain.study.counts().waiting == 16
     assert {trial.state for trial in plain.study.trials()} == {"WAITING"}
+
+
+def test_an_objective_that_cannot_be_made_burns_no_cell(database: Database) -> None:
+    plain = make_job(database)
+
+    def make() -> Callable[[Cell, Report], TrialRecord]:
+        raise RuntimeError("CUDA error: out of memory\n  on device 0")
+
+    with pytest.raises(NotReady, match="RuntimeError: CUDA error: out of memory on device 0"):
+        work(Job(study=plain.study, spec=plain.spec, make_objective=make))
+    assert {(trial.state, trial.attempt) for trial in plain.study.trials()} == {("WAITING", 1)}
+    assert len(plain.study.trials()) == 16
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0", None])
+def test_a_worker_with_a_gpu_that_would_train_on_the_cpu_ends(
+    database: Database, monkeypatch: pytest.MonkeyPatch, device: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+
+    class Placed:
+        def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+            return quick(cell, report)
+
+    if device is not None:
+        Placed.device = device  # type: ignore[attr-defined]
+    job = make_job(database, Placed())
+    if device != "cpu":
+        assert work(job)[0].finished == 16
+        return
+    with pytest.raises(
+        UsageError, match=r"CUDA_VISIBLE_DEVICES=3 gives this worker a GPU.*set CUDA_VISIBLE_D"
+    ):
+        work(job)
+    assert job.study.counts().waiting == 16
+
+
+def test_a_model_is_let_go_before_the_next_is_made_although_it_was_frozen(database: Database) -> None:
+    living: list[weakref.ref[object]] = []
+
+    class Model:
+        def __init__(self) -> None:
+            assert [one for one in living if one() is not None] == [], "two models at once may not fit"
+            living.append(weakref.ref(self))
+            self.itself = self
+            gc.freeze()
+
+        def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+            return quick(cell, report)
+
+    jobs = [make_job(database, task=task) for task in ("mrpc", "rte")]
+    try:
+        summary, _ = work(*[Job(study=job.study, spec=job.spec, make_objective=Model) for job in jobs])
+    finally:
+        gc.unfreeze()
+    assert (summary.finished, len(living)) == (32, 2)
 
 
 def test_join_only_never_plans_and_still_leaves(database: Database) -> None:

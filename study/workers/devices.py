@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from objectives.contract import UsageError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+"""Where a GPU shows, even in a container without any of its programs."""
 _LISTED = re.compile(r"\s*(GPU \d+|MIG \S+).*\(UUID: ([^)]+)\)")
 
 
@@ -110,18 +113,43 @@ def _listed(listing: str) -> list[str]:
 
 def find(environment: Mapping[str, str] | None = None) -> list[str]:
     """The GPUs of this machine that a worker may use."""
-    return visible(os.environ if environment is None else environment, _ask())
+    current = os.environ if environment is None else environment
+    if current.get(VISIBLE) is not None:
+        return visible(current, None)
+    listing = _answer(["nvidia-smi", "-L"])
+    if listing is None and any(Path(node).exists() for node in DEVICE_NODES):
+        # A container without that program, or GPUs of another maker: torch knows, in a process of its own.
+        program = "import torch; print(torch.cuda.device_count())"
+        count = (_answer([sys.executable, "-c", program]) or "").strip()
+        listing = "".join(f"GPU {index}: (UUID: {index})\n" for index in range(int(count or 0)))
+    return visible(current, listing)
 
 
-def _ask() -> str | None:
-    program = shutil.which("nvidia-smi")
+def _answer(command: Sequence[str]) -> str | None:
+    """What a program prints; None where there is no such program, or it fails."""
+    program = shutil.which(command[0])
     if program is None:
         return None
     try:
-        answer = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(
+            [program, *command[1:]], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout if answer.returncode == 0 else None
+
+
+def check_used(device: object, environment: Mapping[str, str]) -> None:
+    """Refuse to train on the CPU, silently and for days, where this process was given GPUs.
+
+    `device` is the objective's, None for one that uses none.
+    """
+    given = visible(environment, None)
+    if given and str(device).partition(":")[0] == "cpu":
+        raise UsageError(
+            f"{VISIBLE}={','.join(given)} gives this worker a GPU, but torch finds none that it can use: "
+            f"install a torch build that fits the driver, or set {VISIBLE}= (empty) to train on the CPU"
+        )
 
 
 def cores() -> int:

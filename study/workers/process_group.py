@@ -91,6 +91,9 @@ class _Leader:
             signal.signal(signum, self._handle)
         try:
             for number, environment in enumerate(self.environments):
+                if self._signum is not None:
+                    # It came before there was a rank 0 to pass it on to, which has claimed nothing yet.
+                    return 128 + self._signum
                 self._start(number, environment)
             while self.ranks[0].process.poll() is None:
                 self._listen()
@@ -167,12 +170,18 @@ class _Leader:
         elif not alike or time.monotonic() >= (self._judge_at or 0.0):
             first = next(rank for rank in self.ranks if rank.failure is not None)
             assert first.failure is not None
-            self._break(f"rank {first.number} failed: {first.failure['reason']}")
+            self._break(
+                f"rank {first.number} failed: {first.failure['reason']}",
+                release=first.failure.get("release", False),
+            )
 
-    def _break(self, reason: str) -> None:
-        """The group is beyond repair: rank 0 records why, and whoever started this starts another group."""
+    def _break(self, reason: str, *, release: bool = False) -> None:
+        """The group is beyond repair: rank 0 records why, and whoever started this starts another group.
+
+        With `release` the trial is not to blame, and is given back.
+        """
         self._leave_by = time.monotonic() + LEAVE_SECONDS
-        self.ranks[0].tell({"verdict": "broken", "reason": reason})
+        self.ranks[0].tell({"verdict": "broken", "reason": reason, "release": release})
         self._end(self.ranks[1:])
 
     def _end(self, ranks: Sequence[Rank]) -> None:

@@ -7,7 +7,6 @@ alone knows (a failure, a lost lease) is never acted upon alone.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import signal
@@ -21,12 +20,12 @@ from datetime import timedelta
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from objectives.contract import Cell, CurvePoint, Objective, Report, TrialFailed, TrialRecord
+from objectives.contract import Cell, CurvePoint, ElsaError, Objective, Report, TrialFailed, TrialRecord
 from study.workers.interrupts import SIGNALS, Stopped
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
 from study.workers.restarts import GROUP_BROKEN
-from study.workers.worker import Event, Job, LeaseLost, run_worker
+from study.workers.worker import Event, Job, LeaseLost, NotReady, forget_models, ready, run_worker
 
 if TYPE_CHECKING:
     from storage.claims import Claim
@@ -96,8 +95,8 @@ def _follow(arguments: argparse.Namespace) -> int:
         study, cell, attempt = message
         if made is None or made[0] != study:
             made = None
-            gc.collect()
-            made = (study, makers[study]())
+            forget_models()
+            made = (study, _ready_or_end(makers[study], say))
         try:
             _set_attempt(made[1], attempt)(cell, _follow_report)
         except _Abandoned:
@@ -108,6 +107,17 @@ def _follow(arguments: argparse.Namespace) -> int:
             sys.stdin.readline()
     _leave_group()
     return 0
+
+
+def _ready_or_end(make_objective: Callable[[], Objective], say: Callable[[str], None]) -> Objective:
+    """What this process cannot make is no fault of the cell: the leader has it released, and ends us."""
+    try:
+        return ready(make_objective)
+    except (ElsaError, NotReady) as error:
+        print(error, file=sys.stderr, flush=True)
+        say(f"{CONTROL}{json.dumps({'reason': str(error), 'retry': True, 'release': True})}\n")
+        sys.stdin.readline()
+        raise
 
 
 def _follow_report(_: CurvePoint) -> None:
@@ -166,6 +176,10 @@ def _own(arguments: argparse.Namespace) -> int:
             )
         except GroupBroken:
             summary = None
+        except NotReady:
+            if leader.broken is None:
+                raise
+            summary = None
     if leader.broken is not None:
         # The libraries' own clean-up would wait for the rank that is gone.
         os._exit(GROUP_BROKEN)
@@ -200,8 +214,10 @@ class GroupObjective:
             with leader.breakable():
                 _exchange((self._job.study.name, cell, self.attempt))
                 if self._part is None:
-                    self._part = self._job.make_objective()
+                    self._part = ready(self._job.make_objective)
                 return _set_attempt(self._part, self.attempt)(cell, self._shared(report))
+        except (ElsaError, NotReady):
+            raise
         except TrialFailed as failure:
             if leader.broken is not None:
                 raise
@@ -210,7 +226,7 @@ class GroupObjective:
             raise
         except Exception as error:
             if leader.hear(HEAR_SECONDS):
-                raise TrialFailed(f"{leader.broken}") from error
+                raise leader.verdict() from error
             raise
 
     def _shared(self, report: Report) -> Report:
@@ -238,6 +254,8 @@ class _LeaderLine:
 
     def __init__(self) -> None:
         self.broken: str | None = None
+        self.release = False
+        """Broken through no fault of the trial."""
         self._breakable = False
         self._claim: Claim | None = None
         self._heard = threading.Event()
@@ -282,7 +300,10 @@ class _LeaderLine:
 
     def check(self) -> None:
         if self.broken is not None:
-            raise TrialFailed(self.broken)
+            raise self.verdict()
+
+    def verdict(self) -> TrialFailed | NotReady:
+        return NotReady(self.broken) if self.release else TrialFailed(str(self.broken))
 
     def hear(self, seconds: float) -> bool:
         """Whether the leader says, within this time, that the group is broken."""
@@ -300,6 +321,7 @@ class _LeaderLine:
         for line in sys.stdin:
             message = json.loads(line)
             if message["verdict"] == "broken":
+                self.release = message.get("release", False)
                 self.broken = message["reason"]
             self._heard.set()
             if self.broken is not None:
@@ -313,10 +335,10 @@ class _LeaderLine:
         time.sleep(HELD_SECONDS)
         # Still the same trial: the main thread is held up where no signal reaches it.
         if claim is not None and self._claim is claim and self.broken is not None:
-            claim.fail(self.broken)
+            claim.release() if self.release else claim.fail(self.broken)
         os._exit(GROUP_BROKEN)
 
     def _interrupt(self, _: int, __: FrameType | None) -> None:
         if self._breakable and self.broken is not None:
             self._breakable = False
-            raise TrialFailed(self.broken)
+            raise self.verdict()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import random
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed, TrialRecord
 from study.planning import plan_study
 from study.spec import StudySpec
+from study.workers import devices
 from study.workers.interrupts import Interrupts, Stopped
 
 if TYPE_CHECKING:
@@ -88,8 +90,31 @@ class WorkerSummary:
         return 0 if self.signum is None else 128 + self.signum
 
 
+class NotReady(Exception):
+    """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
+
+
 class LeaseLost(BaseException):
     """Raised through the objective: whatever it still measures would not be accepted."""
+
+
+def ready(make_objective: Callable[[], Objective]) -> Objective:
+    """An objective that can run cells on the device that was meant for it."""
+    try:
+        objective = make_objective()
+    except ElsaError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NotReady(f"this worker cannot make its objective: {reason}") from error
+    devices.check_used(getattr(objective, "device", None), os.environ)
+    return objective
+
+
+def forget_models() -> None:
+    """Two models at once may not fit; what was frozen for speed is out of the collector's sight."""
+    gc.unfreeze()
+    gc.collect()
 
 
 def run_worker(
@@ -104,7 +129,8 @@ def run_worker(
     """Work until nothing waits or runs in any of the studies, or until SIGINT, SIGTERM or SIGHUP.
 
     TrialFailed is recorded and the worker goes on; any other exception of an objective is a programming
-    error: its trial is recorded as failed, and the exception ends the worker. Where `max_retries` is None,
+    error: its trial is recorded as failed, and the exception ends the worker. A worker whose objective cannot
+    even be made releases its trial and ends. Where `max_retries` is None,
     each study's own is meant.
     """
     databases = {id(job.study.database): job.study.database for job in jobs}
@@ -236,8 +262,8 @@ class _Run:
             self._lost(job, claim)
         except TrialFailed as failure:
             self._fail(job, claim, failure.reason, began, retry=failure.retry)
-        except ElsaError:
-            # This worker cannot run any cell (no model, no data): others may.
+        except (ElsaError, NotReady):
+            # This worker cannot run any cell (no model, no data, no memory): others may.
             self._release(job, claim)
             raise
         except Exception as error:
@@ -254,9 +280,8 @@ class _Run:
     def _objective(self, job: Job) -> Objective:
         if self._made is None or self._made[0] is not job:
             self._made = None
-            # Two models at once may not fit.
-            gc.collect()
-            self._made = (job, job.make_objective())
+            forget_models()
+            self._made = (job, ready(job.make_objective))
         return self._made[1]
 
     def _reporter(self, job: Job, claim: Claim) -> Callable[[CurvePoint], None]:
