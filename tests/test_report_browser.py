@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import synthetic
 from browser import OVERLAPPING_LABELS, Watched, chromium
+from test_report_studies import two_studies
 
 from study.analysis.analyse import analyse
 from study.report import write
@@ -136,4 +137,24 @@ def test_on_paper_figures_stay_within_their_panels(browser: Browser, small: Path
     )
     assert wider == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    watched.close()
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_two_studies_of_one_task_are_told_apart_on_every_screen(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    table = two_studies()
+    watched = Watched(browser, width=width)
+    page = watched.open_report(write(table, analyse(table, draws=100), tmp_path)[0])
+    assert [name.split(":")[0] for name in page.locator(".answers li").all_inner_texts()] == [
+        "tiny (grid)",
+        "tiny (adaptive)",
+    ]
+    strokes = page.eval_on_selector_all(
+        "[data-figure='quality-0'] path.js-line", "lines => lines.map(line => getComputedStyle(line).stroke)"
+    )
+    assert len(set(strokes) - {"none"}) >= 2
+    assert page.evaluate(OVERLAPPING_LABELS) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     watched.close()
