@@ -6,7 +6,7 @@ Scores in, bounds out; None where there are too few runs, or where the ratio has
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,8 +58,11 @@ class Compared:
             return None
         ratio = mean / full
         width = student((1 + CONFIDENCE) / 2, self._degrees(ratio)) ** 2
-        of_scores, of_full = _error(self.scores) ** 2, _error(self.full) ** 2
-        shared = float(np.cov(self.scores, self.full)[0, 1]) / len(self.full) if self.paired else 0.0
+        of_scores, of_full = self._of_scores, self._of_full
+        shared = 0.0
+        if self.paired:
+            n = len(self.full)
+            shared = float((self.scores - mean) @ (self.full - full)) / (n * (n - 1))
         leading = full**2 - width * of_full
         if leading <= 0:
             return None
@@ -78,18 +81,24 @@ class Compared:
         """Of the mean minus a share of the full model's mean."""
         if self.paired:
             return _error(self.scores - share * self.full) ** 2
-        return _error(self.scores) ** 2 + (share * _error(self.full)) ** 2
+        return self._of_scores + share**2 * self._of_full
 
     def _degrees(self, share: float) -> float:
         """Of the pairs, n - 1; else Welch and Satterthwaite's."""
-        of_scores, of_full = _error(self.scores) ** 2, (share * _error(self.full)) ** 2
-        total = of_scores + of_full
-        if self.paired or total == 0:
+        if self.paired or self._variance(share) == 0:
             return min(len(self.scores), len(self.full)) - 1.0
-        rest = (of_scores / total) ** 2 / (len(self.scores) - 1) + (of_full / total) ** 2 / (
-            len(self.full) - 1
-        )
+        here = self._of_scores / self._variance(share)
+        rest = here**2 / (len(self.scores) - 1) + (1 - here) ** 2 / (len(self.full) - 1)
         return round(1 / rest, 3)
+
+    @cached_property
+    def _of_scores(self) -> float:
+        """The variance of the mean."""
+        return _error(self.scores) ** 2
+
+    @cached_property
+    def _of_full(self) -> float:
+        return _error(self.full) ** 2
 
 
 def compare(
