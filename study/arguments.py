@@ -14,7 +14,7 @@ EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --task sst2 --model ./my-model --data ./my-data --frozen-layers 0,6-12 --dry-run
   elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
   elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4
-  elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16 --slurm-gpus 1"""
+  elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""
 
 DEFAULT_CACHE = "~/.cache/elsa"
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -128,7 +128,12 @@ def make_parser() -> Parser:
     )
     slurm.add_argument("--slurm-partition", metavar="NAME")
     slurm.add_argument("--slurm-time", metavar="TIME", help="of one job; it is requeued after it (24:00:00)")
-    slurm.add_argument("--slurm-gpus", type=int, default=0, metavar="G", help="GPUs of each worker (0)")
+    slurm.add_argument(
+        "--slurm-gpus", type=int, metavar="G", help="GPUs of each worker (one per process); 0 is the CPU"
+    )
+    slurm.add_argument(
+        "--slurm-cpus", type=int, metavar="C", help="CPU cores of each worker (4 per process or GPU)"
+    )
     slurm.add_argument(
         "--slurm-option", action="append", default=[], metavar="KEY=VALUE", help="any other option of sbatch"
     )

@@ -17,6 +17,7 @@ from study import command
 from study.arguments import make_parser
 from study.spec import StudySpec
 from study.streams import outliving_their_readers
+from study.workers.process import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -55,6 +56,8 @@ def _main(given: list[str]) -> int:
         heartbeat_seconds=arguments.heartbeat,
         grace_seconds=arguments.grace,
         max_retries=arguments.max_retries,
+        # A job of a cluster may start while the database is away; a person wants to know at once.
+        patience_seconds=PATIENCE_SECONDS if arguments.joined else 0.0,
     )
     try:
         jobs = join(database, requests, arguments)

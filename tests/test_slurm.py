@@ -16,7 +16,8 @@ from objectives.contract import UsageError
 from storage.database import Database
 from storage.reading import StoredTrial
 from study.arguments import make_parser
-from study.workers.slurm import check, minutes, options, task_arguments
+from study.workers.slurm import SlurmWorker, check, submit, task_arguments
+from study.workers.slurm_settings import minutes, options, settings
 
 CELLS = 24
 
@@ -77,7 +78,10 @@ def test_two_workers_finish_a_study_although_one_is_requeued(
     assert launcher.returncode == 0, output
     check_complete(url)
     assert "Restarts=1" in cluster.run("scontrol", "show", "job", f"{array}_0")
-    assert "Comment=a test" in cluster.run("scontrol", "show", "job", f"{array}_1")
+    shown = cluster.run("scontrol", "show", "job", f"{array}_1")
+    assert "Comment=a test" in shown
+    assert "CPUs/Task=1" in shown
+    assert (tmp_path / "cache" / "slurm").stat().st_mode & 0o077 == 0, "the database's password may be in it"
     # What it was busy with when Slurm stopped it was given back, not given up.
     assert [trial.reason for trial in trials(url) if trial.state == "FAIL"] == []
     assert f"submitted 2 workers as Slurm job {array}" in output
@@ -134,6 +138,51 @@ def test_options_for_sbatch() -> None:
         options(["=x"])
 
 
+@pytest.mark.parametrize(
+    ("given", "asked_gpus", "asked_cores"),
+    [
+        ("", 1, 4),
+        ("--processes-per-trial 2", 2, 8),
+        ("--slurm-gpus 0", None, 4),
+        ("--slurm-gpus 0 --processes-per-trial 2", None, 8),
+        ("--slurm-gpus 4 --slurm-cpus 6", 4, 6),
+        ("--slurm-option gres=gpu:a100:1", None, 4),
+        ("--slurm-option cpus-per-task=7", 1, 7),
+        ("--recorded table.csv", None, 1),
+    ],
+)
+def test_workers_get_gpus_and_cores(given: str, asked_gpus: int | None, asked_cores: int) -> None:
+    found = settings(make_parser().parse_args(["--task", "rte", "--slurm", *given.split()]))
+    assert found.get("gpus_per_node") == asked_gpus
+    assert found["srun_args"] == [f"--cpus-per-task={asked_cores}"]
+    by_hand = "cpus-per-task" in given
+    assert found.get("cpus_per_task") == (None if by_hand else asked_cores)
+
+
+def test_a_worker_without_a_gpu_keeps_off_the_nodes_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    seen = []
+
+    def popen(*_: object, env: dict[str, str], **__: object) -> subprocess.Popen[bytes]:
+        seen.append(env.get("CUDA_VISIBLE_DEVICES"))
+        return real(["true"])
+
+    real = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    for on_cpu in (True, False):
+        assert SlurmWorker([], on_cpu)() == 0
+    assert seen == ["", None]
+
+
+def test_a_cluster_without_gpus_says_how_to_go_without(
+    cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    given = ["--task", "rte", "--slurm", "--slurm-cpus", "1", "--cache-dir", str(tmp_path)]
+    with pytest.raises(UsageError, match=r"sbatch refused the workers \(without GPUs: --slurm-gpus 0\)"):
+        submit(make_parser().parse_args(given), given)
+
+
 def test_a_task_runs_the_same_command_without_slurm() -> None:
     given = "--task rte --slurm --slurm-gpus 2 --slurm-option mem=8G --slurm-time=90 --wait --seeds 3"
     assert task_arguments(given.split()) == ["--task", "rte", "--seeds", "3", "--joined"]
@@ -151,6 +200,7 @@ def test_what_cannot_work_is_refused_before_anything_is_submitted(
         return str(error.value)
 
     assert "--slurm-workers 0" in refused("--slurm-workers", "0")
+    assert "--slurm-gpus -1: at least 0" in refused("--slurm-gpus", "-1")
     assert "needs a GPU for each process" in refused("--slurm-gpus", "1", "--processes-per-trial", "2")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "no sbatch here" in refused()

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from launches import start, wait_until, write_table
+from servers import Server
 
 from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
 from storage.database import Database
 from storage.reading import Counts
-from study import command
+from study import command, launch
 from study.workers import restarts
 from study.workers.devices import Share
 from study.workers.event_lines import decode, encode
@@ -146,6 +147,23 @@ def test_a_reader_that_leaves_ends_no_work(tmp_path: Path, table: Path, sqlite_u
     assert launcher.wait(60) == 0
     assert states(sqlite_url) == ["COMPLETE"] * 20
     assert list((tmp_path / "report").rglob("report.html"))
+
+
+def test_a_job_that_starts_while_the_database_is_away_waits_for_it(
+    tmp_path: Path, postgresql: Server
+) -> None:
+    url, table = postgresql.new_url(), write_table(tmp_path / "small.csv", depths=2, seeds=1)
+    assert launch.main(["--recorded", str(table), "--storage", url, "--workers", "0"]) == 0
+    postgresql.stop()
+    try:
+        job = start(["--recorded", table, "--storage", url, "--joined"], tmp_path)
+        with pytest.raises(subprocess.TimeoutExpired):
+            job.wait(6)
+    finally:
+        postgresql.start()
+    output, _ = job.communicate(timeout=90)
+    assert job.returncode == 0, output
+    assert states(url) == ["COMPLETE"] * 2
 
 
 def test_who_was_told_to_ignore_a_lost_terminal_does() -> None:

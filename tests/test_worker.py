@@ -32,7 +32,8 @@ from objectives.contract import (
 from storage.database import Database
 from study.planning import plan_study, search_space
 from study.spec import StudySpec
-from study.workers.worker import Event, Job, NotReady, WorkerSummary, run_worker
+from study.workers.readiness import NotReady
+from study.workers.worker import Event, Job, WorkerSummary, run_worker
 
 FORK = multiprocessing.get_context("fork")
 

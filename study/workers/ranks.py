@@ -24,8 +24,9 @@ from objectives.contract import Cell, CurvePoint, ElsaError, Objective, Report, 
 from study.workers.interrupts import SIGNALS, Stopped
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
+from study.workers.readiness import NotReady, forget_models, ready
 from study.workers.restarts import GROUP_BROKEN
-from study.workers.worker import Event, Job, LeaseLost, NotReady, forget_models, ready, run_worker
+from study.workers.worker import Event, Job, LeaseLost, run_worker
 
 if TYPE_CHECKING:
     from storage.claims import Claim

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -16,19 +15,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from objectives.contract import UsageError
 from study import command
 from study.planning import plan_study
+from study.workers.devices import VISIBLE
 from study.workers.interrupts import STOPPED
+from study.workers.slurm_settings import cores, gpus, minutes, options, settings
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
 
     from study.workers.worker import Job
 
-DEFAULT_MINUTES = 24 * 60
 MOST_TIMEOUTS = 10_000
 """A worker that runs into its time limit is requeued for as long as there are cells."""
 RELEASE_SECONDS = 30.0
@@ -37,13 +37,20 @@ EMPTY_LOOKS = 5
 """How often in a row no job is to be seen before they are believed to be gone."""
 
 _OWN = ("--slurm", "--wait", "--retry-failed")
-_OWN_WITH_VALUE = ("--slurm-partition", "--slurm-time", "--slurm-gpus", "--slurm-workers", "--slurm-option")
+_OWN_WITH_VALUE = (
+    *("--slurm-partition", "--slurm-time", "--slurm-gpus", "--slurm-cpus", "--slurm-workers"),
+    "--slurm-option",
+)
 
 
 def check(arguments: argparse.Namespace) -> None:
     """Refuse what Slurm would refuse only after the study is planned."""
     if arguments.slurm_workers < 1:
         raise UsageError(f"--slurm-workers {arguments.slurm_workers}: at least 1")
+    for flag, least in (("slurm_gpus", 0), ("slurm_cpus", 1)):
+        number = getattr(arguments, flag)
+        if number is not None and number < least:
+            raise UsageError(f"--{flag.replace('_', '-')} {number}: at least {least}")
     if arguments.slurm_gpus and arguments.slurm_gpus < arguments.processes_per_trial:
         raise UsageError(
             f"--slurm-gpus {arguments.slurm_gpus}: --processes-per-trial {arguments.processes_per_trial} "
@@ -57,41 +64,6 @@ def check(arguments: argparse.Namespace) -> None:
         import submitit  # noqa: F401
     except ImportError:
         raise UsageError("--slurm needs submitit: pip install 'elsa-study[slurm]'") from None
-
-
-def minutes(text: str | None) -> int:
-    """Slurm's own ways to write a time: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS."""
-    if text is None:
-        return DEFAULT_MINUTES
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if not match:
-        raise UsageError(f"--slurm-time {text!r}: as Slurm writes it, such as 90, 12:00:00 or 2-00:00:00")
-    days, *rest = match.groups()
-    numbers = [int(part) for part in rest if part is not None]
-    if days is not None:
-        hours, mins, seconds = [*numbers, 0, 0][:3]
-    elif len(numbers) == 3:
-        hours, mins, seconds = numbers
-    else:
-        hours, mins, seconds = 0, numbers[0], numbers[1] if len(numbers) == 2 else 0
-    total = int(days or 0) * 1440 + hours * 60 + mins + (1 if seconds else 0)
-    if total < 1:
-        raise UsageError(f"--slurm-time {text!r}: at least a minute")
-    return total
-
-
-def options(given: Sequence[str]) -> dict[str, Any]:
-    """`account=nlp`, `exclusive`: further options of sbatch."""
-    found: dict[str, Any] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        name = name.strip().removeprefix("--")
-        if not re.fullmatch(r"[a-z][a-z-]*", name):
-            raise UsageError(
-                f"--slurm-option {text!r}: an option of sbatch as KEY=VALUE, such as account=nlp"
-            )
-        found[name] = value if equals else True
-    return found
 
 
 def task_arguments(argv: Sequence[str]) -> list[str]:
@@ -111,11 +83,14 @@ class SlurmWorker:
     """What submitit pickles and calls in each job: the launcher of one worker, ended before a requeue."""
 
     arguments: list[str]
+    on_cpu: bool = False
+    """No GPU was asked for: the worker keeps off those of the node, which may be others'."""
     _pid: int | None = field(default=None, init=False)
 
     def __call__(self) -> int:
         process = subprocess.Popen(
             [sys.executable, "-m", "study.launch", *self.arguments],
+            env=os.environ | ({VISIBLE: ""} if self.on_cpu else {}),
             # Slurm sends it to every process of the job; it is meant for submitit alone.
             preexec_fn=lambda: signal.signal(signal.SIGUSR2, signal.SIG_IGN),
         )
@@ -137,44 +112,48 @@ class SlurmWorker:
             exited = os.WEXITED | os.WNOWAIT | os.WNOHANG
             while time.monotonic() < deadline and os.waitid(os.P_PID, self._pid, exited) is None:
                 time.sleep(0.05)
-        return DelayedSubmission(SlurmWorker(self.arguments))
+        return DelayedSubmission(SlurmWorker(self.arguments, self.on_cpu))
 
 
 def submit(arguments: argparse.Namespace, argv: Sequence[str]) -> tuple[list[str], Path]:
     """Submit the workers as one job array; their job ids, and the folder of their logs."""
     import submitit
 
-    folder = (Path(arguments.cache_dir).expanduser() / "slurm").resolve()
+    folder = _private_folder(arguments.cache_dir)
     executor = submitit.SlurmExecutor(folder=folder / "%j", max_num_timeout=MOST_TIMEOUTS)
-    settings: dict[str, Any] = {
-        "job_name": "elsa",
-        "time": minutes(arguments.slurm_time),
-        "array_parallelism": arguments.slurm_workers,
-        "stderr_to_stdout": True,
-        "additional_parameters": {"requeue": True, **options(arguments.slurm_option)},
-    }
-    if arguments.slurm_partition:
-        settings["partition"] = arguments.slurm_partition
-    if arguments.slurm_gpus:
-        settings["gpus_per_node"] = arguments.slurm_gpus
-    executor.update_parameters(**settings)
-    worker = SlurmWorker(task_arguments(argv))
+    executor.update_parameters(**settings(arguments))
+    worker = SlurmWorker(task_arguments(argv), on_cpu=gpus(arguments) == 0)
     try:
         with executor.batch():
             jobs = [executor.submit(worker) for _ in range(arguments.slurm_workers)]
     except submitit.core.utils.FailedJobError as error:
-        raise UsageError(f"sbatch refused the workers: {' '.join(str(error).split())[:500]}") from error
+        said = " ".join(str(error).split())[:500]
+        hint = " (without GPUs: --slurm-gpus 0)" if gpus(arguments) and arguments.slurm_gpus is None else ""
+        raise UsageError(f"sbatch refused the workers{hint}: {said}") from error
     return [job.job_id for job in jobs], jobs[0].paths.folder
+
+
+def _private_folder(cache_dir: str) -> Path:
+    """What submitit hands over holds the command, and with it perhaps the database's password."""
+    folder = (Path(cache_dir).expanduser() / "slurm").resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}; name a --cache-dir of your own") from None
+    return folder
 
 
 def run(arguments: argparse.Namespace, argv: Sequence[str], jobs: Sequence[Job]) -> int:
     """Submit, say how to watch, and leave; with --wait stay until every cell is done. 0 is done."""
     ids, folder = submit(arguments, argv)
     array = ids[0].partition("_")[0]
-    print(f"submitted {len(ids)} workers as Slurm job {array} ({', '.join(ids)}); their logs: {folder}")
-    storage = arguments.storage or os.environ.get("ELSA_STORAGE") or command.DEFAULT_STORAGE
-    shown = re.sub(r"://([^:/@]+):[^@]*@", r"://\1:***@", storage)
-    print(f"watch: elsa status --watch --storage {shown}    stop: scancel {array}")
+    asked = {"GPUs": gpus(arguments), "cores": cores(arguments)}
+    each = "; ".join(f"{what} of each: {number}" for what, number in asked.items() if number is not None)
+    print(f"submitted {len(ids)} workers as Slurm job {array} ({', '.join(ids)}); {each}")
+    print(f"their logs: {folder}")
+    shown = jobs[0].study.database.display_url
+    print(f"watch: elsa status --watch --storage '{shown}'    stop: scancel {array}")
     if not arguments.wait:
         print("this terminal may be closed; run the same command without --slurm for the answer at the end")
         return 0

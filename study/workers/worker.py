@@ -6,9 +6,7 @@ It owns no state worth keeping: whatever kills it, the database knows what to do
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
-import os
 import random
 import threading
 import time
@@ -19,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed, TrialRecord
 from study.planning import plan_study
 from study.spec import StudySpec
-from study.workers import devices
 from study.workers.interrupts import Interrupts, Stopped
+from study.workers.readiness import NotReady, forget_models, ready
 
 if TYPE_CHECKING:
     from storage.claims import Claim
@@ -90,31 +88,8 @@ class WorkerSummary:
         return 0 if self.signum is None else 128 + self.signum
 
 
-class NotReady(Exception):
-    """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
-
-
 class LeaseLost(BaseException):
     """Raised through the objective: whatever it still measures would not be accepted."""
-
-
-def ready(make_objective: Callable[[], Objective]) -> Objective:
-    """An objective that can run cells on the device that was meant for it."""
-    try:
-        objective = make_objective()
-    except ElsaError:
-        raise
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise NotReady(f"this worker cannot make its objective: {reason}") from error
-    devices.check_used(getattr(objective, "device", None), os.environ)
-    return objective
-
-
-def forget_models() -> None:
-    """Two models at once may not fit; what was frozen for speed is out of the collector's sight."""
-    gc.unfreeze()
-    gc.collect()
 
 
 def run_worker(

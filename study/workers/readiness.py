@@ -1,0 +1,33 @@
+"""Makes a worker's objective; refuses to run cells with one that cannot be made, or not on its device."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+
+from objectives.contract import ElsaError, Objective
+from study.workers import devices
+
+
+class NotReady(Exception):
+    """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
+
+
+def ready(make_objective: Callable[[], Objective]) -> Objective:
+    """An objective that can run cells on the device that was meant for it."""
+    try:
+        objective = make_objective()
+    except ElsaError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NotReady(f"this worker cannot make its objective: {reason}") from error
+    devices.check_used(getattr(objective, "device", None), os.environ)
+    return objective
+
+
+def forget_models() -> None:
+    """Two models at once may not fit; what was frozen for speed is out of the collector's sight."""
+    gc.unfreeze()
+    gc.collect()
