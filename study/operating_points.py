@@ -86,8 +86,8 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
                 *size,
                 p.metric,
                 _number(p.full_score),
-                _text(p.frozen_layers) + ("" if p.sustained or p.frozen_layers is None else "*"),
-                f"{_text(p.tuned_layers)} of {p.total_layers}",
+                _frozen(p) + ("" if p.sustained or p.frozen_layers is None else "*"),
+                f"{_tuned(p)} of {p.total_layers}",
                 _number(p.relative, 3),
                 "-" if p.relative_low is None else f"{p.relative_low:.3f}-{p.relative_high:.3f}",
                 _text(p.confident_frozen_layers),
@@ -98,6 +98,17 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
             ]
         )
     return _aligned(rows)
+
+
+def _frozen(point: OperatingPoint) -> str:
+    beyond = point.deepest_frozen_layers
+    return _text(point.frozen_layers) + ("" if beyond is None else f" to {beyond}")
+
+
+def _tuned(point: OperatingPoint) -> str:
+    beyond = point.deepest_frozen_layers
+    least = "" if beyond is None else f"{point.total_layers - beyond} to "
+    return f"{least}{_text(point.tuned_layers)}"
 
 
 def _probability(point: OperatingPoint) -> str:

@@ -157,7 +157,7 @@ def test_a_tie_reaches_the_threshold_and_equal_rates_take_the_lower() -> None:
 def test_not_sustained_where_a_smaller_freeze_fails() -> None:
     point = only(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78], 3: [0.5]}))))
     assert (point.frozen_layers, point.sustained) == (2, False)
-    assert "2*" in render(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78]}))))
+    assert "2 to 4*" in render(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78]}))))
 
 
 def test_one_seed_claims_no_uncertainty() -> None:
@@ -261,6 +261,7 @@ def test_a_single_depth_is_its_own_answer_and_says_what_it_cannot_know() -> None
     point = only(analyse(table(rows({0: [0.8, 0.82]}))))
     assert (point.frozen_layers, point.tuned_layers, point.relative) == (0, 4, 1.0)
     assert "frozen 1 to 4 was not measured" in point.notes[-1]
+    assert point.deepest_frozen_layers == 4
 
 
 def test_embeddings_alone_freeze_less_than_any_layer_and_tune_every_layer() -> None:
@@ -494,7 +495,7 @@ def test_a_lost_cell_does_not_change_the_full_models_rate() -> None:
     assert lost is not None
     assert (lost.score, lost.relative) == (None, None)
     assert "frozen 2 was not run at the full model's rate 1e-05" in analysis.curves[0].notes
-    assert "frozen 2 was not measured: the answer could be as deep as 2" in point.notes
+    assert "frozen 2 was not measured: at 0.9 the answer could be as deep as 2" in point.notes
 
 
 def test_a_models_probability_is_that_of_the_largest_of_its_tasks() -> None:

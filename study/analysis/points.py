@@ -49,6 +49,8 @@ class OperatingPoint:
     full_score: float | None
     frozen_layers: int | None
     tuned_layers: int | None
+    deepest_frozen_layers: int | None
+    """Where the depths right beyond the answer were not measured: the deepest that it could be."""
     score: float | None
     relative: float | None
     relative_low: float | None
@@ -121,7 +123,8 @@ def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> Oper
     elif draws is not None:
         probability, undefined, confident = _resampled(curve, draws, threshold)
         notes += _doubts(curve, draws)
-    notes += _gaps(curve, answer)
+    deepest = _deepest(curve, answer)
+    notes += _gap(answer, deepest, threshold)
     return OperatingPoint(
         study=curve.study,
         protocol=curve.protocol,
@@ -134,6 +137,7 @@ def operating_point(curve: Curve, draws: Draws | None, threshold: float) -> Oper
         full_score=curve.full_score,
         frozen_layers=answer.frozen_layers if answer else None,
         tuned_layers=answer.tuned_layers if answer else None,
+        deepest_frozen_layers=deepest,
         score=answer.score if answer else None,
         relative=answer.relative if answer else None,
         relative_low=answer.relative_low if answer else None,
@@ -216,19 +220,23 @@ def _doubts(curve: Curve, draws: Draws) -> list[str]:
     return [f"one run only at frozen {', '.join(single)}: no uncertainty from there"] if single else []
 
 
-def _gaps(curve: Curve, answer: DepthScore | None) -> list[str]:
-    """What lies between the answer and the next depth measured could not be known."""
+def _deepest(curve: Curve, answer: DepthScore | None) -> int | None:
+    """The last depth before the next one measured: what lies between the two could not be known."""
     if answer is None:
-        return []
+        return None
     measured = sorted(max(d.frozen_layers, 0) for d in curve.depths if d.score is not None)
     here = max(answer.frozen_layers, 0)
     beyond = [n for n in measured if n > here]
-    following = beyond[0] if beyond else curve.total_layers + 1
-    if following - here <= 1:
+    last = (beyond[0] if beyond else curve.total_layers + 1) - 1
+    return last if last > here else None
+
+
+def _gap(answer: DepthScore | None, deepest: int | None, threshold: float) -> list[str]:
+    if answer is None or deepest is None:
         return []
-    last = following - 1
-    span = f"{here + 1}" if last == here + 1 else f"{here + 1} to {last}"
-    return [f"frozen {span} was not measured: the answer could be as deep as {last}"]
+    first = max(answer.frozen_layers, 0) + 1
+    span = f"{first}" if deepest == first else f"{first} to {deepest}"
+    return [f"frozen {span} was not measured: at {threshold:.4g} the answer could be as deep as {deepest}"]
 
 
 def _chance_point(curve: Curve, threshold: float) -> ChancePoint | None:
