@@ -147,3 +147,12 @@ def test_probabilities_of_a_few_runs_are_said_to_be_overconfident() -> None:
     many = markdown(content(small_table({(0, 1e-5): [0.8, 0.81] * 5, (2, 1e-5): [0.79, 0.8] * 5})))
     assert "- Probabilities from fewer than 10 runs are overconfident" in few
     assert "overconfident" not in many
+
+
+def test_an_answer_beside_unmeasured_depths_says_how_deep_it_could_be() -> None:
+    gap = markdown(
+        content(small_table({(0, 1e-5): [0.8, 0.8], (1, 1e-5): [0.8, 0.8], (4, 1e-5): [0.1, 0.1]}))
+    )
+    assert "frozen, possibly" in gap
+    whole = markdown(content(small_table({(depth, 1e-5): [0.8, 0.8] for depth in range(5)})))
+    assert "frozen, possibly" not in whole

@@ -113,6 +113,7 @@ def _points_table(
         Column("metric", "metric", names.metric_name, number=False),
         Column("tuned_layers", "tuned"),
         Column("frozen_layers", "frozen"),
+        Column("deepest_frozen_layers", "frozen, possibly"),
         Column("probability", "probability", _probability),
         Column("confident_frozen_layers", "frozen, confident"),
         Column("chance_corrected_frozen_layers", "frozen, above chance"),
@@ -140,6 +141,7 @@ def _points_table(
             p.metric,
             p.tuned_layers,
             p.frozen_layers,
+            p.deepest_frozen_layers,
             p.probability.get(p.frozen_layers) if p.frozen_layers is not None else None,
             p.confident_frozen_layers,
             corrected.frozen_layers if corrected else None,
@@ -158,6 +160,10 @@ def _points_table(
         rows.append(Row(values, group=_heading(p) if threshold is None else group))
     hidden = ["threshold", "protocol", "model", "relative_low", "relative_high", "note"]
     hidden += [] if series.shown else ["study"]
+    if series.shown and len({(p.task, p.metric) for p in points}) == 1:
+        # The title says which; the study's column needs the room.
+        hidden += ["task", "metric"]
+    hidden += [] if any(p.deepest_frozen_layers is not None for p in points) else ["deepest_frozen_layers"]
     hidden += [] if any(p.train_size is not None for p in points) else ["train_size"]
     if threshold is None and len({p.model for p in points}) > 1:
         hidden.remove("model")
@@ -171,6 +177,7 @@ def _points_table(
         folded=folded,
         note=(
             "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
+            "Possibly: as deep as the answer could be where the depths right beyond it were not measured. "
             "Probability: the share of bootstrap draws with this very answer. "
             "Confident: the deepest freeze that stays above the threshold in 95 % of the draws and by "
             "Student's one-sided test. "
