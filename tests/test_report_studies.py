@@ -88,6 +88,7 @@ def test_rows_say_of_which_study_they_are() -> None:
     shown = {t.name: [column.title for _, column in t.shown] for t in found.tables}
     assert all("study" in shown[name] for name in ("operating_points", "failures"))
     (table,) = [t for t in found.tables if t.name == "operating_points"]
+    assert "task" not in shown["operating_points"], "there is one, and the title names it"
     cells = markdown_table(table).split(" | ")
     assert {"rte-a (grid)", "rte-b (adaptive)"} <= set(cells)
     points = {r["study"]: r for r in rows_of(found, "operating_points") if r["threshold"] == "0.9"}
