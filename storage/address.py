@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +24,9 @@ DRIVERS: dict[str, tuple[Kind, str, str, str]] = {
 }
 """Scheme -> kind, SQLAlchemy driver, the module it needs, the extra that brings it."""
 
+SECRET = re.compile("pass|secret|token", re.IGNORECASE)
+"""In names of a URL's options."""
+
 # fmt: off
 NETWORK_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "9p", "drvfs", "ncpfs", "coda",
@@ -42,7 +46,7 @@ class Address:
 
     @property
     def display(self) -> str:
-        return self.url.render_as_string(hide_password=True)
+        return _masked(self.url)
 
     @property
     def path(self) -> Path:
@@ -62,7 +66,7 @@ class Address:
             url = make_url(text)
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise UsageError(
-                f"--storage {text!r} is not a database URL: use sqlite:///FILE, "
+                f"--storage {_recognisable(text)} is not a database URL: use sqlite:///FILE, "
                 "postgresql://USER:PASSWORD@HOST/DATABASE or mysql://USER:PASSWORD@HOST/DATABASE"
             ) from None
         scheme, _, driver = url.drivername.partition("+")
@@ -76,8 +80,22 @@ class Address:
             if find_spec(module) is None:
                 raise UsageError(f"{scheme}:// needs {module}: pip install 'elsa-study[{extra}]'")
         if not url.database:
-            raise UsageError(f"--storage {url.render_as_string()} names no database: add /DATABASE")
+            raise UsageError(f"--storage {_masked(url)} names no database: add /DATABASE")
         return cls(url=url, kind=kind)
+
+
+def _masked(url: URL) -> str:
+    """For people: no password, wherever in the URL it is."""
+    hidden = {name: "***" for name in url.query if SECRET.search(name)}
+    shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return shown.replace("%2A%2A%2A", "***")
+
+
+def _recognisable(text: str) -> str:
+    """Of what is no URL, as much as surely holds no password."""
+    plain = re.match(r"[^:/@?]*", text)
+    assert plain is not None
+    return repr(text) if plain[0] == text or not re.search(r"[@?]", text) else f"{plain[0]!r}…"
 
 
 def _sqlite(url: URL) -> Address:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +138,10 @@ class Claim:
             if record.metric in point.metrics:
                 self._unwritten[index] = point.metrics[record.metric]
         attributes = to_attributes(record)
-        done = self.study.database.retry(lambda: self._complete(record.score, attributes))
+        tries = itertools.count()
+        done = self.study.database.retry(
+            lambda: self._complete(record.score, attributes, again=next(tries) > 0)
+        )
         self._over(lost=not done)
         return done
 
@@ -208,12 +212,12 @@ class Claim:
         rows.insert_many(connection, CURVE_VALUES, stored)
         return points
 
-    def _complete(self, score: float, attributes: dict[str, object]) -> bool:
+    def _complete(self, score: float, attributes: dict[str, object], *, again: bool) -> bool:
         with self.study.database.write() as connection:
             state, token = lock(connection, self.trial_id)
             if token != self._token or state != TrialState.RUNNING:
-                # COMPLETE by this token: an earlier try arrived, and only its answer was lost.
-                return token == self._token and state == TrialState.COMPLETE
+                # An earlier try arrived, and only its answer was lost; at the first try it is another's end.
+                return again and token == self._token and state == TrialState.COMPLETE
             self._put_curve(connection)
             rows.add_attributes(connection, USER_ATTRIBUTES, self.trial_id, attributes)
             value, kind = TrialValueModel.value_to_stored_repr(score)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
 
 
-WATCHED = 0.75
-"""Share of a heartbeat interval. A lease that meets errors tries again four times in one; and with a look
-every quarter, a dead worker's cell is back after the grace period and one heartbeat at the latest."""
+WATCHED = 1.25
+"""Heartbeat intervals: longer than one, so that the living are never taken for dead, whatever the database's
+clock does. Who dies has been watched for the whole grace period by then, and is not found any later."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Sighting:
 
 class Reaper:
     """A trial is dead when its heartbeat is older than the grace period by the database's clock, and this
-    reaper has itself watched it stand still for most of a heartbeat interval.
+    reaper has itself watched it stand still for more than a heartbeat interval.
 
-    The second half matters after an outage: every heartbeat is old then, and every worker alive. An outage
-    too short to make a live worker's heartbeat look old costs no time.
+    The second half matters after an outage, or when the clock is put forward: every heartbeat is old then,
+    and every worker alive. An outage too short to make a live worker's heartbeat look old costs no time.
     """
 
     def __init__(self, study: StoredStudy):

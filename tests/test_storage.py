@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import optuna
@@ -29,6 +29,7 @@ from objectives.contract import (
 )
 from storage.claims import Claim
 from storage.database import Database
+from storage.reaping import Sighting
 from storage.schema import STUDY_ATTRIBUTES
 from storage.studies import StoredStudy
 from storage.terms import Terms, Wishes
@@ -306,6 +307,34 @@ def test_live_worker_keeps_its_lease_and_lost_one_learns_of_it(study: StoredStud
     study.database.optuna_storage.set_trial_state_values(claim.trial_id, optuna.trial.TrialState.FAIL)
     until(lambda: claim.lost, 2)
     assert not claim.finish(RECORD)
+
+
+def test_a_trial_that_another_tool_completed_is_not_ours(study: StoredStudy) -> None:
+    """As optuna-dashboard's `tell` does."""
+    claim = claimed(study)
+    study.database.optuna_storage.set_trial_state_values(
+        claim.trial_id, optuna.trial.TrialState.COMPLETE, [0.125]
+    )
+    assert not claim.finish(RECORD)
+    assert claim.lost
+    [trial] = [trial for trial in study.trials() if trial.state == "COMPLETE"]
+    assert trial.record is not None
+    assert trial.record.score == 0.125
+
+
+def test_a_step_of_the_databases_clock_buries_nobody(
+    study: StoredStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = claimed(study)
+    die(claim)
+    assert study.reap(1) == 0
+    reaper, real = study._reaper, study._reaper._read
+    monkeypatch.setattr(reaper, "_read", lambda: (real()[0] + timedelta(hours=1), real()[1]))
+    [seen] = reaper._sightings.values()
+    # A live worker is about to beat again; a dead one is not.
+    for watched, dead in ((0.95 * 0.5, 0), (1.3 * 0.5, 1)):
+        reaper._sightings[claim.trial_id] = Sighting(seen.heartbeat, time.monotonic() - watched)
+        assert study.reap(1) == dead
 
 
 def test_lease_outlives_errors(sqlite_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import sqlite3
 from pathlib import Path
 
@@ -37,6 +38,19 @@ def test_password_is_never_shown() -> None:
     address = Address.parse("postgresql://u:secret@h/d")
     assert address.display == "postgresql+psycopg://u:***@h/d"
     assert "secret" in address.text
+    for url in (
+        "postgresql://db/elsa?user=u&password=secret",
+        "mysql://u@db/e?passwd=secret&charset=utf8mb4",
+    ):
+        shown = Address.parse(url).display
+        assert "secret" not in shown
+        assert "=***" in shown
+        assert "secret" in Address.parse(url).text
+    for url in ("postgresql://u:secret@db:54x2/elsa", "postgresql//u:secret@db/elsa", "db?password=secret"):
+        message = refused(url, UsageError)
+        assert "secret" not in message
+        assert message.startswith(f"--storage '{re.split('[:/?]', url)[0]}'… is not a database URL")
+    assert "secret" not in refused("postgresql://u:secret@db?password=secret", UsageError)
 
 
 @pytest.mark.parametrize(("scheme", "module"), [("postgresql", "psycopg"), ("mysql", "pymysql")])
