@@ -51,8 +51,8 @@ class Analysis:
         if not runs or min(runs) >= FEW_RUNS:
             return None
         return (
-            f"probabilities from fewer than {FEW_RUNS} runs are overconfident: so few make a bootstrap too narrow; "
-            "intervals and “confident” allow for it"
+            f"probabilities from fewer than {FEW_RUNS} runs are overconfident: so few make a bootstrap too "
+            "narrow; intervals and “confident” allow for it"
         )
 
     @property
