@@ -166,4 +166,6 @@ def _seconds(value: float | None) -> str:
 def _bytes(value: float | None) -> str:
     if value is None:
         return UNKNOWN
-    return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.1f} MiB"
+    if value >= 2**30:
+        return f"{value / 2**30:.2f} GiB"
+    return f"{value / 2**20:.1f} MiB" if value >= 2**20 / 10 else f"{value / 2**10:.1f} KiB"
