@@ -84,6 +84,11 @@ class Address:
         return cls(url=url, kind=kind)
 
 
+def shown(source: str) -> str:
+    """A storage URL or any other source, for people."""
+    return Address.parse(source).display if "://" in source else source
+
+
 def _masked(url: URL) -> str:
     """For people: no password, wherever in the URL it is."""
     hidden = {name: "***" for name in url.query if SECRET.search(name)}

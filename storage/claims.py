@@ -81,6 +81,10 @@ def lock(connection: Connection, trial_id: int) -> tuple[TrialState | None, str 
     return row[0], None if row[1] is None else json.loads(row[1])
 
 
+class Foreign(Exception):
+    """A trial that is no cell of this study: somebody added it by other means."""
+
+
 class Claim:
     """Made by `StoredStudy.claim`. After finish, fail or release it is over."""
 
@@ -101,10 +105,7 @@ class Claim:
             rows.check_name(found[0].study_name, study.name)
         cell = cell_of({row.param_name: row.param_value for row in found})
         if cell is None:
-            raise StorageError(
-                f"{study.name} has a waiting trial without a cell ({trial_id=}), added by other means: "
-                "finish it with plain Optuna (study.ask, study.tell) first"
-            )
+            raise Foreign(trial_id)
         self.cell: Cell = cell
         self.attempt = 1 if history is None else 1 + len(json.loads(history))
         """1 for the first trial of a cell."""

@@ -16,6 +16,9 @@ Space = Mapping[str, Sequence[float | int | None]]
 GRID_ID = "grid_id"
 SEARCH_SPACE = "search_space"
 
+CELL_PARAMETERS = ("frozen_layers", "learning_rate", "seed")
+"""What every cell has."""
+
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """Numbers, never categories: those sort as text and can never be extended."""

@@ -15,7 +15,7 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
 from objectives.contract import Cell
-from storage import reading, rows
+from storage import counting, rows
 from storage.grid import cell_of
 from storage.reading import Counts
 from storage.schema import (
@@ -91,7 +91,7 @@ def read_overview(study: StoredStudy) -> Overview:
 def _read(connection: Connection, study_id: int) -> Overview:
     now: datetime = connection.execute(select(func.current_timestamp())).scalar_one().replace(tzinfo=None)
     return Overview(
-        counts=reading.counts(connection, study_id),
+        counts=counting.counts(connection, study_id),
         best=_best(connection, study_id),
         recent=_recent(connection, study_id, now),
         open_cells=_open_cells(connection, study_id),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, Outcome
-from storage import reading, rows
+from storage import counting, reading, rows
 from storage.grid import Grid
 from storage.schema import SYSTEM_ATTRIBUTES
 
@@ -32,7 +32,7 @@ def _plan_once(
     study: StoredStudy, wanted: Wanted, grid: Grid, *, max_retries: int, retry_failed: bool
 ) -> int | None:
     with study.database.read() as connection:
-        before = reading.watermark(connection, study.study_id)
+        before = counting.watermark(connection, study.study_id)
         known = reading.newest_by_cell(reading.cell_trials(connection, study.study_id))
     again = {
         cell: trial
@@ -48,7 +48,7 @@ def _plan_once(
         return 0
     with study.database.write() as connection:
         rows.lock_study(connection, study.study_id, study.name)
-        if reading.watermark(connection, study.study_id) != before:
+        if counting.watermark(connection, study.study_id) != before:
             return None
         for trial in spent.values():
             rows.put_attributes(connection, SYSTEM_ATTRIBUTES, trial.trial_id, {rows.FINAL: True})

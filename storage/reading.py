@@ -11,7 +11,7 @@ from typing import Any
 
 from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialValueModel
 from optuna.trial import TrialState
-from sqlalchemy import Table, func, select
+from sqlalchemy import Table, select
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql import ColumnElement
 
@@ -72,57 +72,6 @@ class CellTrial:
     selection_score: float | None
     final: bool
     history: tuple[int, ...]
-
-
-def counts(connection: Connection, study_id: int) -> Counts:
-    found = connection.execute(
-        select(TRIALS.c.state, func.count()).where(TRIALS.c.study_id == study_id).group_by(TRIALS.c.state)
-    )
-    by_state = {row[0]: row[1] for row in found}
-    failed = 0
-    if by_state.get(TrialState.FAIL):
-        failed = connection.execute(
-            select(func.count())
-            .select_from(TRIALS.join(SYSTEM_ATTRIBUTES))
-            .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.FAIL)
-            .where(SYSTEM_ATTRIBUTES.c.key == rows.FINAL)
-        ).scalar_one()
-    return Counts(
-        waiting=by_state.get(TrialState.WAITING, 0),
-        running=by_state.get(TrialState.RUNNING, 0),
-        complete=by_state.get(TrialState.COMPLETE, 0),
-        failed=failed,
-    )
-
-
-def waiting_ids(connection: Connection, study_id: int) -> list[int]:
-    return list(
-        connection.scalars(
-            select(TRIALS.c.trial_id).where(
-                TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.WAITING
-            )
-        )
-    )
-
-
-def still_waiting(connection: Connection, trial_ids: Sequence[int]) -> set[int]:
-    return set(
-        connection.scalars(
-            select(TRIALS.c.trial_id).where(
-                TRIALS.c.trial_id.in_(trial_ids), TRIALS.c.state == TrialState.WAITING
-            )
-        )
-    )
-
-
-def watermark(connection: Connection, study_id: int) -> tuple[int, int]:
-    """Changes whenever anybody adds a trial."""
-    row = connection.execute(
-        select(func.count(), func.coalesce(func.max(TRIALS.c.trial_id), 0)).where(
-            TRIALS.c.study_id == study_id
-        )
-    ).one()
-    return row[0], row[1]
 
 
 def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:

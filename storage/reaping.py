@@ -42,11 +42,22 @@ class Reaper:
         self._study = study
         self._sightings: dict[int, Sighting] = {}
         self._looked = float("-inf")
+        self._without: dict[int, float] = {}
+        """Numbers of running trials without any heartbeat; monotonic time of the first look at each."""
+        self._told: set[int] = set()
         self._lock = threading.Lock()
 
     def reap(self, max_retries: int) -> int:
         with self._lock:
             return sum(self._fail(trial_id, seen, max_retries) for trial_id, seen in self._dead())
+
+    def unwatched(self) -> list[int]:
+        with self._lock:
+            since = time.monotonic() - self._study.terms.grace_seconds
+            found = [number for number, first in self._without.items() if first < since]
+            new = [number for number in found if number not in self._told]
+            self._told.update(new)
+            return new
 
     def _dead(self) -> list[tuple[int, Sighting]]:
         terms = self._study.terms
@@ -71,11 +82,15 @@ class Reaper:
         with self._study.database.read() as connection:
             now: datetime = connection.execute(select(func.current_timestamp())).scalar_one()
             found = connection.execute(
-                select(HEARTBEATS.c.trial_id, HEARTBEATS.c.heartbeat)
-                .join(TRIALS, TRIALS.c.trial_id == HEARTBEATS.c.trial_id)
+                select(TRIALS.c.trial_id, TRIALS.c.number, HEARTBEATS.c.heartbeat)
+                .outerjoin(HEARTBEATS, TRIALS.c.trial_id == HEARTBEATS.c.trial_id)
                 .where(TRIALS.c.study_id == self._study.study_id, TRIALS.c.state == TrialState.RUNNING)
-            )
-            return now.replace(tzinfo=None), {row.trial_id: row.heartbeat for row in found}
+            ).all()
+        looked = time.monotonic()
+        without = [row.number for row in found if row.heartbeat is None]
+        self._without = {number: self._without.get(number, looked) for number in without}
+        beating = {row.trial_id: row.heartbeat for row in found if row.heartbeat is not None}
+        return now.replace(tzinfo=None), beating
 
     def _fail(self, trial_id: int, seen: Sighting, max_retries: int) -> bool:
         return self._study.database.retry(lambda: self._fail_once(trial_id, seen, max_retries))

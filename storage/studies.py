@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import uuid
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from objectives.contract import Outcome
-from storage import reading, rows
-from storage.claims import Claim, clean, lock, take
+from storage import counting, reading, rows
+from storage.claims import Claim, Foreign, clean, lock, take
 from storage.grid import Grid, Space
 from storage.planning import Wanted, plan
 from storage.reading import Counts, StoredTrial
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_AHEAD = 64
 
+log = logging.getLogger(__name__)
+
 
 class StoredStudy:
     """Made by `Database.study` and `Database.create_study`."""
@@ -39,6 +42,8 @@ class StoredStudy:
         self.name = name
         self.terms = terms
         self._queue: list[int] = []
+        self._foreign: set[int] = set()
+        """Trials that wait, but not for us."""
         self._reaper = Reaper(self)
         self._random = random.Random()
 
@@ -104,9 +109,9 @@ class StoredStudy:
     def _list(self) -> list[int]:
         def read() -> list[int]:
             with self.database.read() as connection:
-                return reading.waiting_ids(connection, self.study_id)
+                return counting.waiting_ids(connection, self.study_id)
 
-        ids = self.database.retry(read)
+        ids = [trial_id for trial_id in self.database.retry(read) if trial_id not in self._foreign]
         self._random.shuffle(ids)
         return ids
 
@@ -117,7 +122,7 @@ class StoredStudy:
 
         def read() -> set[int]:
             with self.database.read() as connection:
-                return reading.still_waiting(connection, ahead)
+                return counting.still_waiting(connection, ahead)
 
         left = self.database.retry(read)
         self._queue[-LOOK_AHEAD:] = [trial_id for trial_id in ahead if trial_id in left]
@@ -146,16 +151,31 @@ class StoredStudy:
                         clean(connection, trial_id)
                 return write()
 
-        return self.database.retry(write_over)
+        try:
+            return self.database.retry(write_over)
+        except Foreign:
+            self._foreign.add(trial_id)
+            log.warning(
+                "%s has a waiting trial that is no cell of it (trial_id %d), added by other means: it is "
+                "left alone; run or end it with plain Optuna (study.ask, study.tell)",
+                self.name,
+                trial_id,
+            )
+            return None
 
     def reap(self, max_retries: int) -> int:
         """Fail the trials of workers that died, and put their cells back; call it every heartbeat or so."""
         return self._reaper.reap(max_retries)
 
+    def unwatched(self) -> list[int]:
+        """Numbers of trials that some other tool runs, or ran, without a heartbeat: for longer than the grace
+        period, as far as `reap` has seen. Whether they are dead nobody can know; each is told once."""
+        return self._reaper.unwatched()
+
     def counts(self) -> Counts:
         def read() -> Counts:
             with self.database.read() as connection:
-                return reading.counts(connection, self.study_id)
+                return counting.counts(connection, self.study_id)
 
         return self.database.retry(read)
 

@@ -107,6 +107,9 @@ def make_parser() -> Parser:
     running.add_argument("--join-only", action="store_true", help="run what waits; never plan")
     running.add_argument("--max-retries", type=int, help="of a trial that failed or was lost (2)")
     running.add_argument("--retry-failed", action="store_true", help="begin again the cells given up earlier")
+    running.add_argument(
+        "--accept-failed", action="store_true", help="exit with 0 although cells ended without a result"
+    )
     running.add_argument("--heartbeat", type=float, metavar="SECONDS", help="of a worker (15)")
     running.add_argument("--grace", type=float, metavar="SECONDS", help="silence of the lost (60)")
     running.add_argument(

@@ -152,7 +152,7 @@ class Standing:
 
 def _heard(silent_seconds: float | None, grace_seconds: float) -> str:
     if silent_seconds is None:
-        return "never"
+        return "never: another tool runs it"
     lost = "" if silent_seconds <= grace_seconds else ": lost, until a worker takes it back"
     return f"{duration(silent_seconds)} ago{lost}"
 

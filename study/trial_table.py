@@ -72,7 +72,11 @@ def load(sources: Sequence[str], storage: str | None = None) -> pd.DataFrame:
     skipped = [name for frame in frames for name in frame.attrs.get("skipped", ())]
     filled = [frame for frame in frames if len(frame)]
     if not filled:
-        raise UsageError(f"no trials yet in {', '.join(sources) or default_storage(storage)}")
+        from storage.address import shown
+
+        raise UsageError(
+            f"no trials yet in {', '.join(map(shown, sources)) or shown(str(default_storage(storage)))}"
+        )
     table = pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
     table.attrs["skipped"] = skipped
     return table

@@ -27,6 +27,7 @@ def test_the_kubernetes_job_runs_a_command_that_launch_accepts() -> None:
     assert container["command"] == ["elsa", "launch"]
     arguments = make_parser().parse_args(container["args"])
     assert (arguments.task, arguments.worker_name, arguments.join_only) == ("mrpc", None, False)
+    assert arguments.accept_failed, "a diverged cell would have finished pods started again"
     assert container["env"][0]["name"] == "ELSA_STORAGE"
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}

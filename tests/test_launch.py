@@ -237,6 +237,7 @@ def test_a_failing_trial_is_recorded_and_the_study_goes_on(
     assert sorted(states) == sorted([(d, "FAIL" if d == 2 else "COMPLETE") for d in (0, 2, 4)] * 2)
     shown = capfd.readouterr()
     assert "2 cells ended without a result" in shown.err
+    assert launch.main([*BASE, "--accept-failed"]) == 0
     assert "diverged: the training loss is nan" in shown.out
 
 

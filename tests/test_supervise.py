@@ -21,10 +21,10 @@ from study import command, launch
 from study.workers import restarts
 from study.workers.devices import Share
 from study.workers.event_lines import decode, encode
+from study.workers.events import Event
 from study.workers.interrupts import heeded
 from study.workers.restarts import Restarts
 from study.workers.supervise import supervise
-from study.workers.worker import Event
 
 QUICK = ("--heartbeat", 0.4, "--grace", 1.5)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import optuna
 import pandas as pd
 import pytest
+from servers import Server
 
 from objectives.contract import Cell, Recipe, StorageError, TrialRecord, UsageError
 from storage.database import Database
@@ -227,3 +228,12 @@ print("torch" in sys.modules, "transformers" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_an_empty_storage_is_named_without_its_password(postgresql: Server) -> None:
+    url = postgresql.new_url().replace("elsa@", "elsa:secret@")
+    database = Database.open(url, create=True)
+    database.create_study("mine", {"spec": SPEC.to_json()})
+    database.close()
+    with pytest.raises(UsageError, match=r"no trials yet in postgresql\+psycopg://elsa:\*\*\*@"):
+        trial_table.load([url])

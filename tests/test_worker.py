@@ -32,9 +32,11 @@ from objectives.contract import (
 from storage.database import Database
 from study.planning import plan_study, search_space
 from study.spec import StudySpec
+from study.workers.events import Event
 from study.workers.readiness import NotReady
-from study.workers.worker import Event, Job, WorkerSummary, run_worker
+from study.workers.worker import Job, WorkerSummary, run_worker
 
+FAIL = optuna.trial.TrialState.FAIL
 FORK = multiprocessing.get_context("fork")
 
 
@@ -328,6 +330,40 @@ def test_a_study_deleted_under_its_worker_ends_it_and_leaks_into_no_other(shared
             study.claim("w")
     assert other.counts().waiting == 16
     database.close()
+
+
+def test_a_trial_that_others_enqueued_is_left_alone(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(database)
+    plan_study(job.study, job.spec, max_retries=1)
+    job.study.optuna_study.enqueue_trial({"frozen_layers": 0})
+    assert job.study.counts().waiting == 16
+    summary, _ = work(job)
+    assert summary.finished == 16
+    assert job.study.counts().open == 0
+    [said] = [record.getMessage() for record in caplog.records if "added by other means" in record.message]
+    assert job.study.name in said
+    assert [trial.state.name for trial in job.study.optuna_study.trials][-1] == "WAITING"
+
+
+def test_a_trial_that_another_tool_left_running_is_told_of_once(database: Database) -> None:
+    """It may be alive, so nobody takes it away; who ends it has the cell tried again."""
+    job = make_job(database, frozen_layers=(0,), learning_rates=(1e-5,))
+    plan_study(job.study, job.spec, max_retries=1)
+    asked = job.study.optuna_study.ask()
+    events: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if event.kind == "unwatched":
+            threading.Timer(0.5, job.study.optuna_study.tell, (asked.number,), {"state": FAIL}).start()
+
+    run_worker([job], worker="w", on_event=on_event, poll_seconds=0.1)
+    [told] = [event for event in events if event.kind == "unwatched"]
+    assert told.number == asked.number
+    assert f"study.tell({asked.number}, state=TrialState.FAIL)" in (told.reason or "")
+    assert job.study.counts().complete == 2
 
 
 def test_lost_lease_stops_the_training(database: Database) -> None:

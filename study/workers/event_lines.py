@@ -11,7 +11,7 @@ from typing import Any
 
 from objectives.contract import Cell, CurvePoint, TrialRecord
 from storage.reading import Counts
-from study.workers.worker import Event
+from study.workers.events import Event
 
 
 def encode(event: Event) -> str:

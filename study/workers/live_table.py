@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from objectives.contract import Cell
     from storage.reading import Counts
-    from study.workers.worker import Event, Job
+    from study.workers.events import Event
+    from study.workers.worker import Job
 
 COUNT_SECONDS = 5.0
 
@@ -86,6 +87,8 @@ class Board:
                 return f"{study}planned {event.trials} more cells"
             case "reaped":
                 return f"{study}{event.trials} trials of dead workers taken back"
+            case "unwatched":
+                return f"{study}{event.reason}"
             case "idle" if event.counts is not None:
                 row.doing = f"nothing to claim, {event.counts.running} running elsewhere"
             case "left":

@@ -11,7 +11,8 @@ from study import command
 from study.workers.parent import follow_parent
 
 if TYPE_CHECKING:
-    from study.workers.worker import Event, Job
+    from study.workers.events import Event
+    from study.workers.worker import Job
 
 PATIENCE_SECONDS = 600.0
 """A worker may be started while the database is; the launcher has seen that there is one."""

@@ -11,7 +11,8 @@ from study.command import duration
 from study.estimate import Pace, seconds_left
 
 if TYPE_CHECKING:
-    from study.workers.worker import Event, Job
+    from study.workers.events import Event
+    from study.workers.worker import Job
 
 
 class ProgressLine:
@@ -53,6 +54,8 @@ class ProgressLine:
                 self._keep(f"{study}planned {event.trials} more cells")
             case "reaped":
                 self._keep(f"{study}{event.trials} trials of dead workers taken back")
+            case "unwatched":
+                self._keep(f"{study}{event.reason}")
             case "idle" if event.counts is not None:
                 self._show(
                     f"{self._tally()}  {study}waiting for {event.counts.running} cells that run elsewhere"

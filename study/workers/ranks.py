@@ -21,12 +21,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell, CurvePoint, ElsaError, Objective, Report, TrialFailed, TrialRecord
+from study.workers.events import Event
 from study.workers.interrupts import SIGNALS, Stopped
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
 from study.workers.readiness import NotReady, forget_models, ready
 from study.workers.restarts import GROUP_BROKEN
-from study.workers.worker import Event, Job, LeaseLost, run_worker
+from study.workers.worker import Job, LeaseLost, run_worker
 
 if TYPE_CHECKING:
     from storage.claims import Claim

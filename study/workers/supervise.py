@@ -22,10 +22,10 @@ from typing import IO, Protocol
 
 from study.workers.devices import Share
 from study.workers.event_lines import decode
+from study.workers.events import Event
 from study.workers.interrupts import heeded
 from study.workers.parent import bind_to_parent
 from study.workers.restarts import DRAINED, GROUP_BROKEN, Restarts
-from study.workers.worker import Event
 
 STOP_SECONDS = 20.0
 """For workers to release their trials before they are killed; they need one, unless a library holds them."""

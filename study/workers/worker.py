@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed, TrialRecord
+from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed
 from study.planning import plan_study
 from study.spec import StudySpec
+from study.workers.events import Event, EventKind
 from study.workers.interrupts import Interrupts, Stopped
 from study.workers.readiness import NotReady, forget_models, ready
 
@@ -31,10 +32,6 @@ POLL_SECONDS = 1.0
 PLANNING_PAUSE = 10
 """Times as long as the last plan took (waiting for the lock included), while others still run cells."""
 
-EventKind = Literal[
-    "claimed", "reported", "finished", "failed", "lost", "released", "planned", "reaped", "idle", "left"
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -45,31 +42,6 @@ class Job:
     make_objective: Callable[[], Objective]
     cells: frozenset[Cell] | None = None
     """Where only these cells can be answered (a recorded table)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """Something a progress display may want to show; fields that do not apply are None."""
-
-    kind: EventKind
-    worker: str
-    study: str
-    cell: Cell | None = None
-    number: int | None = None
-    attempt: int | None = None
-    index: int | None = None
-    """reported: which evaluation, from 0."""
-    point: CurvePoint | None = None
-    record: TrialRecord | None = None
-    reason: str | None = None
-    seconds: float | None = None
-    """finished, failed: from claim to end."""
-    trials: int | None = None
-    """planned, reaped: how many."""
-    counts: Counts | None = None
-    """idle: what the study waits for."""
-    claim: Claim | None = field(default=None, repr=False, compare=False)
-    """For who must end the trial while its own thread is held up."""
 
 
 @dataclass(kw_only=True)
@@ -169,6 +141,8 @@ class _Run:
                     continue
                 if reaped:
                     self._emit("reaped", job, trials=reaped)
+                for number in job.study.unwatched():
+                    self._emit("unwatched", job, number=number, reason=_unwatched(job, number))
 
     def _next(self) -> tuple[Job, Claim] | None:
         """A claim, in the study this worker is busy with if it has one. Finished studies leave the list."""
@@ -297,3 +271,11 @@ class _Run:
         )
         shared = {"kind": kind, "worker": self.worker, "study": job.study.name, "claim": claim}
         self.on_event(Event(**shared, **trial, **details))  # type: ignore[arg-type]
+
+
+def _unwatched(job: Job, number: int) -> str:
+    return (
+        f"trial {number} has run for over {job.study.terms.grace_seconds:g} s without a heartbeat: "
+        f"another tool began it; if that is dead, end it with Optuna: "
+        f"study.tell({number}, state=TrialState.FAIL)"
+    )
