@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
 
 from objectives.contract import StorageError
 from storage.address import Address, Kind
@@ -99,6 +99,7 @@ def prepare(engine: Engine, address: Address) -> None:
     """UTC on every connection; on SQLite write-ahead logging and transactions that lock when they begin."""
     if address.kind == "postgresql":
         event.listen(engine, "connect", _utc)
+        event.listen(engine, "handle_error", _leave_demoted)
     if address.kind == "sqlite":
         event.listen(engine, "connect", _write_ahead)
         event.listen(engine, "begin", _begin)
@@ -110,6 +111,12 @@ def _utc(connection: Any, _: Any) -> None:
     cursor.execute("SET TIME ZONE 'UTC'")
     cursor.close()
     connection.commit()
+
+
+def _leave_demoted(context: ExceptionContext) -> None:
+    """A server that has become a standby: the next connection finds the one that took its place."""
+    if "read-only transaction" in str(context.original_exception):
+        context.is_disconnect = True
 
 
 def _write_ahead(connection: Any, _: Any) -> None:

@@ -136,6 +136,28 @@ def test_a_silent_connection_is_given_up_before_the_lease_is(mariadb: Server) ->
     watcher.close()
 
 
+def test_a_demoted_server_is_left(postgresql: Server) -> None:
+    """Its connections go on, and refuse to write; a new one may find the server that took its place."""
+    url = postgresql.new_url()
+    database = open_planned(url, outage_seconds=5.0)
+    study = database.study("mrpc")
+
+    def read_only(state: str) -> None:
+        with postgresql.connect() as owner:
+            owner.execute(
+                f'ALTER DATABASE "{url.rsplit("/", 1)[1]}" SET default_transaction_read_only = {state}'
+            )
+
+    read_only("on")
+    database.engine.dispose()
+    assert study.counts().waiting == len(CELLS)
+    read_only("off")
+    claim = study.claim("a")
+    assert claim is not None
+    assert claim.finish(RECORD)
+    database.close()
+
+
 def test_busy_sqlite_is_waited_for(sqlite_url: str) -> None:
     database = open_planned(sqlite_url)
     claim = database.study("mrpc").claim("a")
