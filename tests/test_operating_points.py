@@ -643,3 +643,12 @@ def test_the_papers_logs_give_the_papers_answers() -> None:
             2: pytest.approx(0.30, abs=0.04),
             4: pytest.approx(0.14, abs=0.04),
         }
+
+
+def test_a_chance_that_is_assumed_is_said_to_be() -> None:
+    scores = {0: [0.9, 0.9], 4: [0.8, 0.8]}
+    assumed = analyse(table(rows(scores, task="mrpc", metric="f1")))
+    assert any("no chance is recorded" in note for note in assumed.curves[0].notes)
+    recorded = analyse(table(rows(scores, task="mrpc", metric="f1", chance=0.62)))
+    assert recorded.curves[0].chance == 0.62
+    assert not any("no chance is recorded" in note for note in recorded.curves[0].notes)

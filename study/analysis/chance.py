@@ -24,6 +24,8 @@ GLUE_MAJORITY: dict[tuple[str, str], float] = {
     ("wnli", "accuracy"): 40 / 71,
 }
 """Majority class of the public GLUE validation sets; for F1 the positive class, which scores more."""
+ASSUMED = "majority class of GLUE's validation set"
+"""Of a table that names the task but may be of other data."""
 
 
 def task_key(task: str) -> str:
@@ -39,4 +41,4 @@ def known_chance(task: str, metric: str) -> tuple[float, str] | tuple[None, None
     majority = GLUE_MAJORITY.get((task_key(task), name))
     if majority is None:
         return None, None
-    return majority, "majority class of GLUE's validation set"
+    return majority, ASSUMED

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from study.analysis.bootstrap import Resampler
+from study.analysis.chance import ASSUMED
 from study.analysis.intervals import lower_bound, mean_interval
 from study.analysis.runs import Counts, DepthRuns, Group, RateRuns, total, tuned_layers
 from study.analysis.selection import Draws, Select, choose, draw
@@ -106,6 +107,8 @@ def measure(
     paired = group.seeds_shared if pairing == "auto" else pairing == "paired"
     if pairing == "auto" and not paired:
         notes.append("runs resampled independently: the same cell and seed has different scores here")
+    if group.chance_source == ASSUMED:
+        notes.append("no chance is recorded: it is taken to be the majority class of GLUE's validation set")
     draws = draw(group, chosen, select, by_selection, paired, resampler, notes)
     undefined = _undefined(group, full, draws)
     depths = tuple(
