@@ -6,23 +6,24 @@ import json
 import logging
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import optuna
+from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from objectives.contract import Outcome
 from storage import counting, reading, rows
 from storage.claims import Claim, Foreign, clean, lock, take
-from storage.grid import Grid, Space
+from storage.grid import Grid, Space, distributions
 from storage.planning import Wanted, plan
 from storage.reading import Counts, StoredTrial
 from storage.reaping import Reaper
-from storage.schema import STUDY_ATTRIBUTES
+from storage.schema import PARAMETERS, STUDY_ATTRIBUTES, TRIALS
 from storage.terms import Terms
 
 if TYPE_CHECKING:
@@ -64,14 +65,31 @@ class StoredStudy:
         return self.database.retry(read)
 
     def set_attribute(self, key: str, value: Any) -> None:
+        self._write({key: value}, {})
+
+    def extend(self, attributes: Mapping[str, Any], space: Space) -> None:
+        """Take over a wider search space, with the attributes that tell of it, all at once.
+
+        The trials that are there get its ranges, too: Optuna compares only those of one range.
+        """
+        self._write(attributes, {n: distribution_to_json(d) for n, d in distributions(space).items()})
+
+    def _write(self, attributes: Mapping[str, Any], ranges: Mapping[str, str]) -> None:
+        table = STUDY_ATTRIBUTES
+        own = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == self.study_id)
+
         def write() -> None:
-            table = STUDY_ATTRIBUTES
             with self.database.write() as connection:
                 rows.lock_study(connection, self.study_id, self.name)
-                connection.execute(delete(table).where(table.c.study_id == self.study_id, table.c.key == key))
-                connection.execute(
-                    insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
-                )
+                for key, value in attributes.items():
+                    here = (table.c.study_id == self.study_id, table.c.key == key)
+                    connection.execute(delete(table).where(*here))
+                    connection.execute(
+                        insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
+                    )
+                for name, text in ranges.items():
+                    of_name = (PARAMETERS.c.param_name == name, PARAMETERS.c.trial_id.in_(own))
+                    connection.execute(update(PARAMETERS).where(*of_name).values(distribution_json=text))
 
         self.database.retry(write)
 

@@ -104,6 +104,9 @@ def make_parser() -> Parser:
     running.add_argument(
         "--processes-per-trial", type=int, default=1, metavar="P", help="processes that train one trial (1)"
     )
+    running.add_argument(
+        "--extend", action="store_true", help="let the study's lists of depths, rates and seeds grow to these"
+    )
     running.add_argument("--join-only", action="store_true", help="run what waits; never plan")
     running.add_argument("--max-retries", type=int, help="of a trial that failed or was lost (2)")
     running.add_argument("--retry-failed", action="store_true", help="begin again the cells given up earlier")

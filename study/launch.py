@@ -96,31 +96,44 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def join(database: Database, requests: Sequence[StudyRequest], arguments: argparse.Namespace) -> list[Job]:
     """Create or join each study and plan its cells; all specs are compared before the first write."""
-    from study.planning import plan_study
+    from study import extension
+    from study.planning import plan_study, search_space
     from study.workers.worker import Job
 
+    helps = arguments.joined or bool(arguments.worker_name)
+    specs = {request.name: request.spec for request in requests}
     existing = set(database.study_names())
     for request in requests:
-        if request.name in existing:
-            _compare(request, StudySpec.from_json(_stored_spec(database, request.name)), database)
+        if request.name not in existing:
+            continue
+        stored = StudySpec.from_json(_stored_spec(database, request.name))
+        if helps and extension.covers(stored, request.spec):
+            # Extended since its launcher began.
+            specs[request.name] = stored
+        elif arguments.extend:
+            extension.check(request.name, stored, request.spec)
+        else:
+            _compare(request, stored, database)
     jobs = []
     for request in requests:
-        if arguments.join_only or arguments.joined or arguments.worker_name:
+        spec = specs[request.name]
+        if arguments.join_only or helps:
             study = database.study(request.name)
         else:
-            study = database.create_study(request.name, _attributes(request.spec))
+            study = database.create_study(request.name, _attributes(spec))
+            if arguments.extend:
+                extension.check(request.name, StudySpec.from_json(study.attributes()["spec"]), spec)
+                study.extend(_attributes(spec), search_space(spec))
             # Whoever created it in the meantime may have done so from another spec.
             _compare(request, StudySpec.from_json(study.attributes()["spec"]), database)
             plan_study(
                 study,
-                request.spec,
+                spec,
                 max_retries=study.terms.max_retries,
                 retry_failed=arguments.retry_failed,
                 cells=request.cells,
             )
-        jobs.append(
-            Job(study=study, spec=request.spec, make_objective=request.make_objective, cells=request.cells)
-        )
+        jobs.append(Job(study=study, spec=spec, make_objective=request.make_objective, cells=request.cells))
     return jobs
 
 
@@ -152,7 +165,8 @@ def _compare(request: StudyRequest, stored: StudySpec, database: Database) -> No
     if differences:
         raise SpecMismatch(
             f"{request.name} in {database.display_url} was made from another spec: {'; '.join(differences)} "
-            "(there -> here). Repeat its settings, or choose another --study"
+            "(there -> here). Repeat its settings, add --extend if only depths, rates or seeds are to be "
+            "added, or choose another --study"
         )
 
 
@@ -265,7 +279,13 @@ def finish(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job
     except UsageError as error:
         command.note(str(error))
         return 1
-    analysis = operating_points.analyse(table)
+    # A search ran what its own threshold needs: of any other it could say next to nothing.
+    searched = {job.spec.threshold for job in jobs if job.spec.protocol == "adaptive"}
+    analysis = (
+        operating_points.analyse(table, thresholds=sorted(searched))
+        if all(job.spec.protocol == "adaptive" for job in jobs)
+        else operating_points.analyse(table)
+    )
     print(f"\n{operating_points.render(analysis)}\n")
     folder = Path(arguments.out) / (names[0] if len(names) == 1 else "")
     page, *_ = report.write(table, analysis, folder, provenance=provenance.read(names, url))

@@ -12,6 +12,7 @@ from pathlib import Path
 import optuna
 import pytest
 import tiny
+from optuna.distributions import IntDistribution
 
 from objectives.contract import (
     Cell,
@@ -114,6 +115,38 @@ def test_heartbeat_grace_and_retries_stay_with_the_study(place: Path) -> None:
     assert len(study_of(place).trials) == 6
 
 
+def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    more = [*BASE, "--seeds", "3", "--frozen-layers", "0-2,4", "--workers", "0"]
+    with pytest.raises(SpecMismatch, match="add --extend if only"):
+        launch.main(more)
+    assert launch.main([*more, "--extend"]) == 0
+    trials = study_of(place).trials
+    assert len(trials) == 12
+    assert len({tuple(trial.params.items()) for trial in trials}) == 12
+    assert {str(trial.distributions["seed"]) for trial in trials} == {str(IntDistribution(1, 3))}
+    assert launch.main(more) == 0, "whoever joins names the study as it is now"
+    with pytest.raises(SpecMismatch, match="seeds: 1,2,3 -> 1,2"):
+        launch.main([*BASE, "--workers", "0"])
+    assert launch.main([*BASE, "--joined", "--workers", "0"]) == 0, "workers of an older launcher go on"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--seeds 1", "--extend only adds: --seeds lacks 2, which sst2-tiny-bert-grid has"),
+        ("--seeds 3 --epochs 2", "recipe.epochs: 1.0 -> 2.0 .there -> here.; --extend adds depths"),
+        ("--protocol paper", "--protocol paper has planned by the lists it had"),
+    ],
+)
+def test_growing_changes_nothing_else(place: Path, flags: str, words: str) -> None:
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    assert launch.main([*BASE, "--protocol", "paper", "--workers", "0"]) == 0
+    with pytest.raises((SpecMismatch, UsageError), match=words):
+        launch.main([*BASE, "--extend", "--workers", "0", *flags.split()])
+    assert len(study_of(place).trials) == 6
+
+
 def test_a_copy_of_the_model_elsewhere_is_the_same_model(place: Path) -> None:
     launch.main([*BASE, "--workers", "0"])
     (place / "tiny-bert").rename(place / "moved")
@@ -148,6 +181,17 @@ def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.
     shown = capsys.readouterr().out
     assert "full fine-tunings' worth of work" in shown
     assert "at most" in shown.splitlines()[-1]
+
+
+def test_a_search_ends_with_the_threshold_it_searched(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = [*BASE, "--protocol", "adaptive", "--threshold", "0.8", "--budget", "4"]
+    assert launch.main(search) == 0
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith("At ")] == [
+        "At 0.8 of the full model's quality"
+    ]
 
 
 def test_a_study_without_the_full_model_is_told_what_it_lacks(

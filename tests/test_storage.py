@@ -449,6 +449,20 @@ def test_grid_sampler_agrees_which_cells_are_done(study: StoredStudy) -> None:
     assert sampler.is_exhausted(study.optuna_study)
 
 
+def test_a_wider_space_reaches_the_trials_that_are_there(study: StoredStudy, shared_url: str) -> None:
+    done = study.claim("w", max_retries=0)
+    assert done is not None
+    done.finish(TrialRecord(metric="f1", score=0.9))
+    beside = Database.open(shared_url).study(study.name)
+    wider = {"frozen_layers": [0, 12], "learning_rate": [1e-5, 5e-5], "seed": [1, 9]}
+    beside.extend({"spec": "wider"}, wider)
+    assert study.attributes()["spec"] == "wider"
+    beside.database.close()
+    trials = study.optuna_study.get_trials(deepcopy=False)
+    assert {trial.distributions["seed"].high for trial in trials} == {9}  # type: ignore[attr-defined]
+    assert {trial.distributions["frozen_layers"].high for trial in trials} == {12}  # type: ignore[attr-defined]
+
+
 def test_study_is_made_once_with_its_attributes(database_url: str) -> None:
     database = Database.open(database_url, create=True)
     first = database.create_study("one", {"spec": "a", "recorded": True})
