@@ -33,7 +33,7 @@ from sqlalchemy import update
 from objectives.contract import Cell, TrialRecord
 from storage import rows
 from storage.database import Database
-from storage.grid import Grid
+from storage.grid import Grid, cell_of
 from storage.planning import _new_trial
 from storage.schema import TRIALS, VALUES
 from storage.studies import StoredStudy
@@ -88,10 +88,10 @@ def half_done(database: Database, name: str, cells: int, way: str) -> StoredStud
     study = database.create_study(name, {})
     grid = Grid(space_of(cells))
     names = list(grid.space)
-    order = [Cell(**dict(zip(names, point, strict=True))) for point in grid._ids]
+    order = [cell for point in grid._ids if (cell := cell_of(dict(zip(names, point, strict=True))))]
     done = cells // 2
     with database.write() as connection:
-        rows.lock_study(connection, study.study_id)
+        rows.lock_study(connection, study.study_id, study.name)
         rows.insert_waiting(connection, study.study_id, [_new_trial(cell, grid) for cell in order[:done]])
         now = rows.utc_now()
         connection.execute(
@@ -139,9 +139,9 @@ def stock(database: Database, name: str, cells: int, sampler: optuna.samplers.Ba
             study.tell(trial, state=TrialState.FAIL)
             return None
         try:
-            trial.suggest_int("frozen_layers", 0, max(space["frozen_layers"]))
+            trial.suggest_int("frozen_layers", 0, int(max(space["frozen_layers"])))
             trial.suggest_float("learning_rate", 1e-5, 4e-5, log=True)
-            trial.suggest_int("seed", 1, max(space["seed"]))
+            trial.suggest_int("seed", 1, int(max(space["seed"])))
             asked = time.perf_counter()
             study.tell(trial, 0.5)
         except (RuntimeError, ValueError) as error:
@@ -189,7 +189,8 @@ def _worker(
     step = WAYS[way](database, name, cells)
     ready.wait()
     began = time.monotonic()
-    found, collisions = [], 0
+    found: list[Any] = []
+    collisions = 0
     try:
         found, collisions = repeat(step, share, seconds)
     finally:
@@ -206,9 +207,15 @@ def measure(url: str, kind: str, cells: int, way: str, workers: int, trials: int
     for purpose in ("alone", "together"):
         study = half_done(database, f"{way} {cells} {purpose}", cells, way)
         if way == "ours":
-            grid = [Cell(*point) for point in itertools.product(*space_of(cells).values())]
+            names, lists = zip(*space_of(cells).items(), strict=True)
+            found = [cell_of(dict(zip(names, point, strict=True))) for point in itertools.product(*lists)]
+            grid = [cell for cell in found if cell]
             began = time.monotonic()
-            study.plan(lambda outcomes, grid=grid: grid, space=space_of(cells), max_retries=2)
+
+            def wanted(_outcomes: object, grid: list[Cell] = grid) -> list[Cell]:
+                return grid
+
+            study.plan(wanted, space=space_of(cells), max_retries=2)
             plan_seconds = time.monotonic() - began
     step = WAYS[way](database, f"{way} {cells} alone", cells)
     step()
