@@ -38,7 +38,8 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
     legend = [_line_key(name, i) for i, name in enumerate(lines)]
     if any(d.relative_low is not None for c in curves for d in c.depths):
         legend.append(Key("95 % interval", theme.faded(f"{theme.TOKEN}muted", 35), dash="band"))
-    legend.append(Key(f"{100 * threshold:.4g} % of full", f"{theme.TOKEN}muted", dash="dot"))
+    levels = ", ".join(f"{100 * level:.4g}" for level in sorted(analysis.thresholds))
+    legend.append(Key(f"{levels} % of full", f"{theme.TOKEN}muted", dash="dot"))
     legend.append(Key(f"deepest freeze above {100 * threshold:.4g} %", f"{theme.TOKEN}ink", symbol="ring"))
     if any(c.chance for c in curves):
         legend.append(Key("no better than chance", f"{theme.TOKEN}shade", dash="band"))
