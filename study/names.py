@@ -66,7 +66,7 @@ def percent(share: float | None, digits: int = 1, *, beside: Iterable[float] = (
     if share is None:
         return UNKNOWN
     for bar in beside:
-        while share < bar and digits < MOST_DIGITS and round(100 * share, digits) >= 100 * bar:
+        while share < bar - 1e-9 and digits < MOST_DIGITS and round(100 * share, digits) >= 100 * bar:
             digits += 1
     return f"{100 * share:.{digits}f} %"
 

@@ -125,7 +125,9 @@ def _model_line(model: ModelPoint) -> str:
     if model.tuned_layers is None:
         return f"{model.model}{size}: no task to take one number from{without}"
     most = model.at_most_tuned_layers
-    tuned = f"{model.tuned_layers}" if most is None else f"{model.tuned_layers} to {most}"
+    least = model.tuned_layers if model.at_least_tuned_layers is None else model.at_least_tuned_layers
+    highest = model.tuned_layers if most is None else most
+    tuned = f"{highest}" if least == highest else f"{least} to {highest}"
     open_ended = "" if most is None else f"; {model.at_most_task} may need up to {most}"
     return (
         f"{model.model}{size}: tune {tuned} of {model.total_layers} layers, "
@@ -169,7 +171,9 @@ def _notes(analysis: Analysis) -> list[str]:
 def _flattered(analysis: Analysis) -> list[str]:
     """What choosing rates by the very scores that are reported does to them."""
     several = [
-        {depth.frozen_layers for depth in curve.depths if len(depth.rates) > 1}
+        {0}
+        if curve.select == "full-model" and any(len(depth.rates) > 1 for depth in curve.depths)
+        else {depth.frozen_layers for depth in curve.depths if len(depth.rates) > 1}
         for curve in analysis.curves
         if curve.selected_by == "score"
     ]

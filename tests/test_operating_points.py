@@ -13,6 +13,7 @@ from tables import numbered, rows, table
 from objectives.contract import UsageError
 from study import operating_points, trial_table
 from study.analysis.analyse import Analysis, to_json
+from study.analysis.claims import claims
 from study.analysis.points import OperatingPoint
 from study.analysis.runs import lower_is_better, paper_keeps
 from study.operating_points import analyse, main, render
@@ -537,7 +538,7 @@ def test_studies_of_the_same_task_are_never_pooled() -> None:
         ("b", 0.6, 0, 2),
     ]
     assert [(m.protocol, m.tuned_layers) for m in analysis.models] == [("grid", 2), ("adaptive", 4)]
-    assert "m (adaptive): tune 4 of 4" in render(analysis)
+    assert "m (adaptive): tune 3 to 4 of 4" in render(analysis)
 
 
 def test_a_study_without_answer_does_not_silence_another_of_the_same_task() -> None:
@@ -598,7 +599,7 @@ def test_the_json_holds_the_contract(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "not in the table" in unknown["note"]
     assert written["models"][0] | {"excluded": []} == written["models"][0]
     assert {"model", "threshold", "tuned_layers", "limiting_task", "excluded"} <= set(written["models"][0])
-    assert "m: tune 2 of 4 layers, limited by rte" in capsys.readouterr().out
+    assert "m: tune 1 to 2 of 4 layers, limited by rte" in capsys.readouterr().out
     assert list(tmp_path.glob(".*")) == []
 
 
@@ -652,3 +653,34 @@ def test_a_chance_that_is_assumed_is_said_to_be() -> None:
     recorded = analyse(table(rows(scores, task="mrpc", metric="f1", chance=0.62)))
     assert recorded.curves[0].chance == 0.62
     assert not any("no chance is recorded" in note for note in recorded.curves[0].notes)
+
+
+def test_a_rate_with_a_diverged_run_stands_if_it_is_far_better() -> None:
+    good, bad = rows({0: [0.8, 0.8, 0.81, 0.8]}, learning_rate=5e-5), rows({0: [0.6] * 5}, learning_rate=1e-5)
+    lost = rows({0: [float("nan")]}, learning_rate=5e-5, seeds=[9])
+    rest = rows({2: [0.68] * 5}, learning_rate=1e-5) + rows({2: [0.66] * 5}, learning_rate=5e-5)
+    point = only(analyse(table(good + bad + lost + rest)))
+    assert point.full_score == pytest.approx(0.8025)
+    assert point.frozen_layers == 0
+
+
+def test_freezes_at_one_rate_are_compared_with_the_full_model_at_that_rate() -> None:
+    searched = rows({0: [0.8, 0.8, 0.8]}, learning_rate=5e-5) + rows({0: [0.78] * 4}, learning_rate=1e-5)
+    lost = rows({0: [float("nan")]}, learning_rate=5e-5, seeds=[9])
+    point = only(analyse(table(searched + lost + rows({2: [0.71] * 4}, learning_rate=5e-5))))
+    assert point.full_score == pytest.approx(0.8)
+    assert point.frozen_layers == 0
+
+
+def test_a_models_number_between_unmeasured_depths_is_a_range_and_no_disagreement() -> None:
+    scores = {0: [0.8, 0.8, 0.81], 6: [0.79, 0.8, 0.8], 12: [0.4, 0.4, 0.41]}
+    tasks = ("mrpc", "rte", "sst2", "stsb", "qnli", "qqp", "mnli")
+    found = analyse(
+        table([r for t in tasks for r in rows(scores, task=t, model="bert-base", total_layers=12)]),
+        thresholds=(0.9,),
+    )
+    (model,) = found.models
+    assert (model.tuned_layers, model.at_least_tuned_layers) == (6, 1)
+    assert "tune 1 to 6 of 12 layers" in render(found)
+    claim = next(c for c in claims(found) if "tuned layers" in c.claim)
+    assert (claim.verdict, claim.because) == ("cannot tell", "it lies between the depths that were measured")

@@ -129,6 +129,10 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
         verdict, because = "cannot tell", "no task gives an operating point"
     elif missing and model.tuned_layers <= figure:
         verdict, because = "cannot tell", f"{', '.join(missing)} not measured; more may be needed there"
+    elif model.at_least_tuned_layers is not None and (
+        model.at_least_tuned_layers <= figure < model.tuned_layers
+    ):
+        verdict, because = "cannot tell", "it lies between the depths that were measured"
     elif not model.probability:
         verdict, because = "cannot tell", "no uncertainty can be claimed from these runs"
     elif model.tuned_layers == figure:

@@ -93,6 +93,8 @@ class ModelPoint:
     total_layers: int
     tuned_layers: int | None
     """The largest need of tasks that were followed deep enough; where none was, the most any may need."""
+    at_least_tuned_layers: int | None
+    """Where the depths right beyond an answer were not measured: as few as might do."""
     at_most_tuned_layers: int | None
     """Where a task was not followed deep enough and may need more than `tuned_layers`: the most it may."""
     at_most_task: str | None
@@ -266,6 +268,7 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         if p not in needs:
             left_out.setdefault(_named(p, needs), _no_say(p))
     most = max(unsettled, key=lambda p: p.tuned_layers or 0, default=None)
+    least = max((_fewest(p) for p in needs), default=0)
     limiting = sorted(
         (p for p in needs if p.tuned_layers == largest), key=lambda p: (p.open_ended, p.relative or 0, p.task)
     )
@@ -276,14 +279,21 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         threshold=points[0].threshold,
         total_layers=points[0].total_layers,
         tuned_layers=largest,
+        at_least_tuned_layers=least if largest is not None and least < largest else None,
         at_most_tuned_layers=most.tuned_layers if most else None,
-        at_most_task=most.task if most else None,
+        at_most_task=_named(most, needs) if most else None,
         probability={} if most else _largest_need(needs),
         limiting_task=limiting[0].task if limiting else None,
         limiting_tasks=tuple(dict.fromkeys(p.task for p in limiting)),
         excluded=excluded,
         left_out=left_out,
     )
+
+
+def _fewest(point: OperatingPoint) -> int:
+    """Tuned layers that might do for this task, by what was not measured."""
+    deepest = point.deepest_frozen_layers
+    return (point.tuned_layers or 0) if deepest is None else point.total_layers - deepest
 
 
 def _named(point: OperatingPoint, needs: Sequence[OperatingPoint]) -> str:

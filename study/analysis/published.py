@@ -8,7 +8,6 @@ from __future__ import annotations
 
 PAPER = 'Lee, Tang and Lin, "What Would Elsa Do?", arXiv:1911.03090'
 PAPER_LOGS = f"{PAPER}, from the released logs"
-BLOG = 'Raphaël Bournhonesque, "How many layers of my BERT model should I freeze?", 2020'
 
 TUNED_LAYERS = {"bert-base": 3, "roberta-base": 5, "bert-large": 6, "roberta-large": 7}
 """Tuned layers that keep 90 % on every task but CoLA."""

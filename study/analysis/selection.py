@@ -53,7 +53,7 @@ def choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRun
         candidates = _shared_rates(group)
         best = _best([rate for rate in full.rates if rate.learning_rate in candidates], by_selection)
         overall = _best(full.rates, by_selection)
-        notes += _passed_over(full, by_selection)
+        notes += _passed_over(full, overall, by_selection)
         if best.learning_rate != overall.learning_rate:
             notes.append(
                 f"the full model's best rate, {overall.learning_rate:g}, was not run at other depths: "
@@ -62,8 +62,12 @@ def choose(group: Group, select: Select, notes: list[str]) -> tuple[list[RateRun
         return [_at_rate(depth, best.learning_rate, notes) for depth in group.depths], by_selection
     if select == "full-model":
         notes.append("no full model to take the learning rate from: each depth is shown at its own best rate")
-    notes += [note for depth in group.depths for note in _passed_over(depth, by_selection)]
-    return [_best(d.rates, by_selection) if d.rates else None for d in group.depths], by_selection
+    chosen = [_best(d.rates, by_selection) if d.rates else None for d in group.depths]
+    if full is not None and full.rates:
+        chosen[0] = _full_best(group, by_selection)
+    for depth, rate in zip(group.depths, chosen, strict=True):
+        notes += _passed_over(depth, rate, by_selection)
+    return chosen, by_selection
 
 
 def draw(
@@ -148,10 +152,10 @@ def _tried(
         return [[rate] if rate else [] for rate in chosen]
     if select == "full-model" and group.depths[0].frozen_layers == 0 and group.depths[0].rates:
         full = [rate for rate in group.depths[0].rates if rate.learning_rate in _shared_rates(group)]
-        drawn = {rate.learning_rate for rate in _candidates(full)}
+        drawn = {rate.learning_rate for rate in _candidates(full, by_selection)}
         tried = [[rate for rate in depth.rates if rate.learning_rate in drawn] for depth in group.depths]
     else:
-        tried = [_candidates(depth.rates) for depth in group.depths]
+        tried = [_candidates(depth.rates, by_selection) for depth in group.depths]
     return [rates if rate else [] for rates, rate in zip(tried, chosen, strict=True)]
 
 
@@ -185,16 +189,33 @@ def _shared_rates(group: Group) -> set[float]:
 
 def _best(rates: Sequence[RateRuns], by_selection: bool) -> RateRuns:
     """The rate with the best mean among those that may be chosen, the lower of two equal ones."""
-    return max(_candidates(rates), key=lambda rate: rate.choice(by_selection))
+    return max(_candidates(rates, by_selection), key=lambda rate: rate.choice(by_selection))
 
 
-def _candidates(rates: Sequence[RateRuns]) -> list[RateRuns]:
-    """Rates with enough runs, and those with diverged ones only where there is no other.
+def _candidates(rates: Sequence[RateRuns], by_selection: bool) -> list[RateRuns]:
+    """Rates with enough runs; those with diverged ones only if these, counted as 0, leave them the better.
 
     What survives at a rate that diverges is its better half: a mean of that is no mean of the rate.
     """
     enough = _enough(rates)
-    return [rate for rate in enough if not rate.diverged] or enough
+    sound = [rate.choice(by_selection) for rate in enough if not rate.diverged]
+    if not sound:
+        return enough
+    return [rate for rate in enough if not rate.diverged or _discounted(rate, by_selection) > max(sound)]
+
+
+def _discounted(rate: RateRuns, by_selection: bool) -> float:
+    counted = len(rate.choosing.seeds)
+    return rate.choice(by_selection) * counted / (counted + rate.diverged)
+
+
+def _full_best(group: Group, by_selection: bool) -> RateRuns:
+    """The full model's best rate; where all freezes were run at one rate, which the survivors of a search
+    chose, that one: the full model at another would be compared with what it was not run against."""
+    full, *others = group.depths
+    frozen = {rate.learning_rate for depth in others for rate in depth.rates}
+    chosen = max(_enough(full.rates), key=lambda rate: rate.choice(by_selection))
+    return chosen if frozen == {chosen.learning_rate} else _best(full.rates, by_selection)
 
 
 def _enough(rates: Sequence[RateRuns]) -> list[RateRuns]:
@@ -203,10 +224,10 @@ def _enough(rates: Sequence[RateRuns]) -> list[RateRuns]:
     return [rate for rate in rates if 2 * len(rate.choosing.seeds) >= most]
 
 
-def _passed_over(depth: DepthRuns, by_selection: bool) -> list[str]:
-    if not depth.rates:
+def _passed_over(depth: DepthRuns, chosen: RateRuns | None, by_selection: bool) -> list[str]:
+    if chosen is None:
         return []
-    best = _best(depth.rates, by_selection).choice(by_selection)
+    best = chosen.choice(by_selection)
     enough = {rate.learning_rate for rate in _enough(depth.rates)}
     better = [rate for rate in depth.rates if rate.choice(by_selection) > best]
     return [

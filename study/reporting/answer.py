@@ -168,16 +168,19 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
 
 
 def _unsettled(model: ModelPoint) -> str:
-    """A task that was not followed deep enough may need more than the one that gives the number."""
+    """Depths that were not measured: fewer layers may do, or a task not followed deep enough need more."""
+    said = ""
+    if model.at_least_tuned_layers is not None:
+        said = f" As few as {model.at_least_tuned_layers} may do: the depths between were not measured."
     if model.at_most_tuned_layers is None or model.at_most_task is None:
-        return ""
+        return said
     task = task_name(model.at_most_task)
-    return f" {task} may need up to {model.at_most_tuned_layers}: nothing deeper was measured there."
+    return f"{said} {task} may need up to {model.at_most_tuned_layers}: nothing deeper was measured there."
 
 
 def _doubt(point: OperatingPoint) -> str:
     """What to do where the runs do not make the answer sure."""
-    if point.trials < 2 or point.full_trials < 2:
+    if point.relative_low is None and (point.trials < 2 or point.full_trials < 2):
         return " That is one run: its uncertainty is unknown."
     sure = point.confident_tuned_layers
     if sure is None or point.tuned_layers is None or sure <= point.tuned_layers:

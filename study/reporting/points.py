@@ -15,6 +15,8 @@ from study.reporting.series import Series
 
 MOST_OPEN = 12
 FEW = 4
+AT_LEAST = " Possibly: as few as might do where the depths right beyond an answer were not measured."
+POSSIBLY = "Possibly: as deep as the answer could be where the depths right beyond it were not measured. "
 AT_MOST = " At most: what a task that was not followed deep enough may need."
 
 
@@ -40,6 +42,7 @@ def models_table(analysis: Analysis) -> Table | None:
         Column("protocol", "protocol", number=False),
         Column("threshold", "of full quality", names.percent_short),
         Column("tuned_layers", "tuned layers"),
+        Column("at_least_tuned_layers", "possibly"),
         Column("at_most_tuned_layers", "at most"),
         Column("total_layers", "of"),
         Column("probability", "probability", _probability),
@@ -58,6 +61,7 @@ def models_table(analysis: Analysis) -> Table | None:
             m.protocol,
             m.threshold,
             m.tuned_layers,
+            m.at_least_tuned_layers,
             m.at_most_tuned_layers,
             m.total_layers,
             m.probability.get(m.tuned_layers) if m.tuned_layers is not None else None,
@@ -68,7 +72,7 @@ def models_table(analysis: Analysis) -> Table | None:
         if sizes:
             values.insert(2, m.train_size)
         rows.append(Row(tuple(values), group=f"At {names.percent_short(m.threshold)} of full quality"))
-    seldom = ("at_most_tuned_layers", "left_out", "published_tuned_layers")
+    seldom = ("at_least_tuned_layers", "at_most_tuned_layers", "left_out", "published_tuned_layers")
     hidden = {"threshold", *silent(columns, rows, seldom)}
     return Table(
         name="models",
@@ -78,7 +82,9 @@ def models_table(analysis: Analysis) -> Table | None:
         hidden=frozenset(hidden | (set() if series.protocols_shown else {"protocol"})),
         note=(
             f"Probability: share of the bootstrap draws with this very answer. Published: {published.PAPER}, "
-            "at 90 %, CoLA left out." + (AT_MOST if "at_most_tuned_layers" not in hidden else "")
+            "at 90 %, CoLA left out."
+            + (AT_LEAST if "at_least_tuned_layers" not in hidden else "")
+            + (AT_MOST if "at_most_tuned_layers" not in hidden else "")
         ),
     )
 
@@ -177,8 +183,8 @@ def _points_table(
         folded=folded,
         note=(
             "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone. "
-            "Possibly: as deep as the answer could be where the depths right beyond it were not measured. "
-            "Probability: the share of bootstrap draws with this very answer. "
+            + ("" if "deepest_frozen_layers" in hidden else POSSIBLY)
+            + "Probability: the share of bootstrap draws with this very answer. "
             "Confident: the deepest freeze that stays above the threshold in 95 % of the draws and by "
             "Student's one-sided test. "
             "Above chance: the same question with chance taken off both scores. "
