@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from objectives.schedule import Schedule
 from objectives.splits import SELECTION, Splits
 from objectives.vocabulary import Vocabulary
 
+Result = TypeVar("Result")
 _CHECK_STEPS = 100
 """Steps between looks at the loss for divergence: each look waits for the device."""
 _DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -121,21 +122,28 @@ class FineTuning:
 
     def __call__(self, cell: Cell, report: Report) -> TrialRecord:
         try:
-            return self._run(cell, report)
+            return self._repeatably(lambda: self._run(cell, report))
         except (torch.OutOfMemoryError, MemoryError) as error:
             reason = " ".join(str(error).split())[:200] or "the process has no memory left"
             # The trial's tensors live as long as the frames that the error remembers.
             traceback.clear_frames(error.__traceback__)
             raise TrialFailed(f"out of memory: {reason}") from None
-        except RuntimeError as error:
-            if not machine.relax(self.device, error):
-                raise
-            if self.accelerator.is_main_process:
-                self.cache.warn(f"this model's numbers may differ from run to run: {error}")
-            return self._run(cell, report)
         finally:
             self.accelerator.free_memory()
             machine.give_back_memory()
+
+    def _repeatably(self, work: Callable[[], Result]) -> Result:
+        """With every operation in a fixed order; if the model has one that knows none, once more without."""
+        try:
+            return work()
+        except RuntimeError as error:
+            if not machine.relax(self.device, error):
+                raise
+            why = str(error)
+            traceback.clear_frames(error.__traceback__)
+        if self.accelerator.is_main_process:
+            self.cache.warn(f"this model's numbers may differ from run to run: {why}")
+        return work()
 
     def _run(self, cell: Cell, report: Report) -> TrialRecord:
         self.pretrained.reset(cell.seed)
@@ -184,6 +192,9 @@ class FineTuning:
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
         """Seconds of one training step and of one evaluation of this cell here, after one to warm up."""
+        return self._repeatably(lambda: self._time_steps(cell, steps))
+
+    def _time_steps(self, cell: Cell, steps: int) -> tuple[float, float]:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         self._load_prefix(0)

@@ -58,11 +58,16 @@ class Grid:
         # GridSampler shuffles with a fixed seed: its own list is the only source of the ids.
         self._ids = {point: number for number, point in enumerate(GridSampler(self.space)._all_grids)}
 
-    def grid_id(self, cell: Cell) -> int:
+    def __contains__(self, cell: Cell) -> bool:
+        return self._point(cell) in self._ids
+
+    def _point(self, cell: Cell) -> tuple[Any, ...]:
         parameters = cell.parameters()
-        point = tuple(parameters.get(name) for name in self.space)
+        return tuple(parameters.get(name) for name in self.space)
+
+    def grid_id(self, cell: Cell) -> int:
         try:
-            return self._ids[point]
+            return self._ids[self._point(cell)]
         except KeyError:
             raise ValueError(f"the cell {cell} is not in the search space {self.space}") from None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sqlalchemy import Connection, select, update
+
 from objectives.contract import Cell, Outcome
 from storage import counting, reading, rows
 from storage.grid import Grid
-from storage.schema import SYSTEM_ATTRIBUTES
+from storage.schema import PARAMETERS, SYSTEM_ATTRIBUTES, TRIALS
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy
@@ -59,6 +61,17 @@ def _plan_once(
         if trials:
             rows.insert_waiting(connection, study.study_id, trials)
     return len(again) + len(trials)
+
+
+def widen(connection: Connection, study_id: int, grid: Grid) -> None:
+    """Give the trials that are there the ranges and marks of a wider grid."""
+    own = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
+    for name, (_, text) in grid.distributions.items():
+        of_name = (PARAMETERS.c.param_name == name, PARAMETERS.c.trial_id.in_(own))
+        connection.execute(update(PARAMETERS).where(*of_name).values(distribution_json=text))
+    for trial in reading.cell_trials(connection, study_id):
+        if trial.cell in grid:
+            rows.put_attributes(connection, SYSTEM_ATTRIBUTES, trial.trial_id, grid.marks(trial.cell))
 
 
 def _spent(trial: reading.CellTrial, max_retries: int) -> bool:

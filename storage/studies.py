@@ -6,24 +6,23 @@ import json
 import logging
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from optuna.distributions import distribution_to_json
 from optuna.trial import TrialState
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from objectives.contract import Outcome
 from storage import counting, reading, rows
 from storage.claims import Claim, Foreign, clean, lock, take
-from storage.grid import Grid, Space, distributions
-from storage.planning import Wanted, plan
+from storage.grid import Grid, Space
+from storage.planning import Wanted, plan, widen
 from storage.reading import Counts, StoredTrial
 from storage.reaping import Reaper
-from storage.schema import PARAMETERS, STUDY_ATTRIBUTES, TRIALS
+from storage.schema import STUDY_ATTRIBUTES
 from storage.terms import Terms
 
 if TYPE_CHECKING:
@@ -55,43 +54,52 @@ class StoredStudy:
     def attributes(self) -> dict[str, Any]:
         def read() -> dict[str, Any]:
             with self.database.read() as connection:
-                found = connection.execute(
-                    select(STUDY_ATTRIBUTES.c.key, STUDY_ATTRIBUTES.c.value_json).where(
-                        STUDY_ATTRIBUTES.c.study_id == self.study_id
-                    )
-                )
-                return {row.key: json.loads(row.value_json) for row in found}
+                return self._attributes(connection)
 
         return self.database.retry(read)
 
+    def _attributes(self, connection: Connection) -> dict[str, Any]:
+        found = connection.execute(
+            select(STUDY_ATTRIBUTES.c.key, STUDY_ATTRIBUTES.c.value_json).where(
+                STUDY_ATTRIBUTES.c.study_id == self.study_id
+            )
+        )
+        return {row.key: json.loads(row.value_json) for row in found}
+
     def set_attribute(self, key: str, value: Any) -> None:
-        self._write({key: value}, {})
+        def write() -> None:
+            with self.database.write() as connection:
+                rows.lock_study(connection, self.study_id, self.name)
+                self._put(connection, {key: value})
 
-    def extend(self, attributes: Mapping[str, Any], space: Space) -> None:
-        """Take over a wider search space, with the attributes that tell of it, all at once.
+        self.database.retry(write)
 
-        The trials that are there get its ranges, too: Optuna compares only those of one range.
+    def extend(
+        self, attributes: Mapping[str, Any], space: Space, check: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """Take over a wider search space with the attributes that tell of it, if `check` does not object to
+        those that are there; all at once, for others may extend the study, too.
+
+        The trials that are there get its ranges and marks: Optuna compares only those of one range.
         """
-        self._write(attributes, {n: distribution_to_json(d) for n, d in distributions(space).items()})
-
-    def _write(self, attributes: Mapping[str, Any], ranges: Mapping[str, str]) -> None:
-        table = STUDY_ATTRIBUTES
-        own = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == self.study_id)
+        grid = Grid(space)
 
         def write() -> None:
             with self.database.write() as connection:
                 rows.lock_study(connection, self.study_id, self.name)
-                for key, value in attributes.items():
-                    here = (table.c.study_id == self.study_id, table.c.key == key)
-                    connection.execute(delete(table).where(*here))
-                    connection.execute(
-                        insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
-                    )
-                for name, text in ranges.items():
-                    of_name = (PARAMETERS.c.param_name == name, PARAMETERS.c.trial_id.in_(own))
-                    connection.execute(update(PARAMETERS).where(*of_name).values(distribution_json=text))
+                check(self._attributes(connection))
+                self._put(connection, attributes)
+                widen(connection, self.study_id, grid)
 
         self.database.retry(write)
+
+    def _put(self, connection: Connection, attributes: Mapping[str, Any]) -> None:
+        table = STUDY_ATTRIBUTES
+        for key, value in attributes.items():
+            connection.execute(delete(table).where(table.c.study_id == self.study_id, table.c.key == key))
+            connection.execute(
+                insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
+            )
 
     def plan(self, wanted: Wanted, *, space: Space, max_retries: int, retry_failed: bool = False) -> int:
         """Add a WAITING trial for each wanted cell that has none, and the successors that a crash lost.

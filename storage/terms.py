@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from typing import Any
 
 from sqlalchemy import select
@@ -55,7 +56,7 @@ class Wishes:
             heartbeat = min(usual.heartbeat_seconds, (grace or usual.grace_seconds) / BEATS_PER_GRACE)
         if grace is None:
             grace = max(usual.grace_seconds, heartbeat * BEATS_PER_GRACE)
-        if heartbeat <= 0 or grace < 2.999 * heartbeat:
+        if not (heartbeat > 0 and isfinite(grace) and grace >= 2.999 * heartbeat):
             raise UsageError(
                 f"a grace period of {grace:g} s is too short for a heartbeat every {heartbeat:g} s: "
                 "make it at least three times as long"

@@ -25,7 +25,11 @@ def units(spec: StudySpec, cell: Cell) -> float:
 
 def weight(spec: StudySpec, cell: Cell) -> float:
     """A cell's share of all work, where only one kind of cell was timed."""
-    return units(spec, cell) + _OVERHEAD_UNITS * (cell.train_size or 1)
+    return units(spec, cell) + _overhead(cell)
+
+
+def _overhead(cell: Cell) -> float:
+    return _OVERHEAD_UNITS * (cell.train_size or 1)
 
 
 class Timing:
@@ -34,7 +38,7 @@ class Timing:
     def __init__(self, spec: StudySpec, timed: Iterable[tuple[Cell, float]] = ()):
         self._spec = spec
         self._count = 0
-        self._units = self._seconds = self._squares = self._products = 0.0
+        self._units = self._seconds = self._squares = self._products = self._overhead = 0.0
         for cell, seconds in timed:
             self.add(cell, seconds)
 
@@ -45,6 +49,7 @@ class Timing:
         work = units(self._spec, cell)
         self._count += 1
         self._units += work
+        self._overhead += _overhead(cell)
         self._seconds += seconds
         self._squares += work * work
         self._products += work * seconds
@@ -59,8 +64,7 @@ class Timing:
         spread = self._squares - self._count * mean_units**2
         if spread <= 1e-9 * self._squares:
             # One kind of cell so far: how much of it any other kind costs, too, can only be guessed.
-            overhead = _OVERHEAD_UNITS * (cell.train_size or 1)
-            return self.mean * (here + overhead) / (mean_units + overhead)
+            return self._seconds * (here + _overhead(cell)) / (self._units + self._overhead)
         slope = (self._products - self._count * mean_units * self.mean) / spread
         slope = min(max(slope, 0.0), self.mean / mean_units)
         return self.mean + slope * (here - mean_units)
@@ -80,7 +84,7 @@ class Pace:
     @classmethod
     def of(cls, study: StoredStudy, spec: StudySpec) -> Pace:
         trials = study.trials()
-        done = [(t.cell, _seconds(t)) for t in trials if t.state == "COMPLETE"]
+        done = [(t.cell, _seconds(t, spec)) for t in trials if t.state == "COMPLETE"]
         return cls(spec, done, [t.cell for t in trials if t.state in ("WAITING", "RUNNING")])
 
     @property
@@ -97,7 +101,7 @@ class Pace:
 
     def finished(self, cell: Cell, record: TrialRecord, seconds: float) -> None:
         """`seconds` are all that passed, for records that say no more."""
-        measured = _worked(record)
+        measured = _worked(record, self.spec)
         self.done += 1
         self._timing.add(cell, seconds if measured is None else measured)
         if cell in self._waiting:
@@ -129,15 +133,15 @@ def seconds_left(paces: Iterable[Pace]) -> float | None:
     return sum(known) if len(known) == len(left) else None
 
 
-def _worked(record: TrialRecord) -> float | None:
+def _worked(record: TrialRecord, spec: StudySpec) -> float | None:
     """The seconds that every trial like it takes: without loading a model, without filling a cache."""
-    if record.train_seconds is None:
+    if record.train_seconds is None or spec.recorded:
         return None
     return record.train_seconds + (record.evaluation_seconds or 0.0)
 
 
-def _seconds(trial: StoredTrial) -> float | None:
-    measured = _worked(trial.record) if trial.record else None
+def _seconds(trial: StoredTrial, spec: StudySpec) -> float | None:
+    measured = _worked(trial.record, spec) if trial.record else None
     if measured is None and trial.started and trial.ended:
         return (trial.ended - trial.started).total_seconds()
     return measured

@@ -5,7 +5,9 @@ What is trained how stays as it was, so that old and new trials compare; lists o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from objectives.contract import SpecMismatch, UsageError
 from study.spec import StudySpec
@@ -23,6 +25,11 @@ def covers(wide: StudySpec, narrow: StudySpec) -> bool:
         and not wide.differences(same)
         and all(set(getattr(narrow, name)) <= set(getattr(wide, name)) for name in LISTS)
     )
+
+
+def checker(name: str, wanted: StudySpec) -> Callable[[Mapping[str, Any]], None]:
+    """`check` for a study's attributes as they are at the moment of writing."""
+    return lambda kept: check(name, StudySpec.from_json(kept["spec"]), wanted)
 
 
 def check(name: str, stored: StudySpec, wanted: StudySpec) -> None:

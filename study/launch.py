@@ -90,6 +90,8 @@ def _check(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value is not None and value < lowest:
             raise UsageError(f"--{name.replace('_', '-')} {value}: at least {lowest}")
+    if arguments.extend and arguments.join_only:
+        raise UsageError("--extend plans and --join-only never does: leave one of them out")
     if not 0 <= arguments.recorded_failure_rate < 1:
         raise UsageError(f"--recorded-failure-rate {arguments.recorded_failure_rate}: a share below 1")
 
@@ -122,8 +124,7 @@ def join(database: Database, requests: Sequence[StudyRequest], arguments: argpar
         else:
             study = database.create_study(request.name, _attributes(spec))
             if arguments.extend:
-                extension.check(request.name, StudySpec.from_json(study.attributes()["spec"]), spec)
-                study.extend(_attributes(spec), search_space(spec))
+                study.extend(_attributes(spec), search_space(spec), extension.checker(request.name, spec))
             # Whoever created it in the meantime may have done so from another spec.
             _compare(request, StudySpec.from_json(study.attributes()["spec"]), database)
             plan_study(
@@ -195,7 +196,7 @@ def _run(
         if _has_dashboard():
             from study.publish import publish_last
 
-            publish_last([(job.study, job.spec) for job in jobs], command.note)
+            publish_last([(job.study, _now(job)) for job in jobs], command.note)
     return finish(arguments, database, jobs)
 
 
@@ -206,7 +207,12 @@ def _publishing(jobs: Sequence[Job]) -> AbstractContextManager[object]:
     from study.publish import Publisher
 
     name = f"{socket.gethostname()}-{os.getpid()}"
-    return Publisher(lambda: [(job.study, job.spec) for job in jobs], name=name, on_trouble=command.note)
+    return Publisher(lambda: [(job.study, _now(job)) for job in jobs], name=name, on_trouble=command.note)
+
+
+def _now(job: Job) -> StudySpec:
+    """The study's spec, which another launcher may have extended."""
+    return StudySpec.from_json(job.study.attributes()["spec"])
 
 
 def _has_dashboard() -> bool:
@@ -271,7 +277,7 @@ def finish(arguments: argparse.Namespace, database: Database, jobs: Sequence[Job
     from study import operating_points, protocols, provenance, report, trial_table
 
     for job in jobs:
-        print(f"{job.study.name}: {protocols.explain(job.spec, job.study.outcomes())}")
+        print(f"{job.study.name}: {protocols.explain(_now(job), job.study.outcomes())}")
     names = [job.study.name for job in jobs]
     url = command.storage_url(arguments.storage)
     try:

@@ -30,6 +30,14 @@ def test_one_depth_is_scaled_by_its_layers_and_a_guess_of_the_rest() -> None:
     assert timing.seconds(HEAD) == pytest.approx(1.5)
 
 
+def test_another_train_size_is_scaled_by_its_examples() -> None:
+    timing = Timing(make_spec(), [(Cell(6, 3e-5, 1, 50), 10.0)])
+    assert timing.seconds(Cell(6, 3e-5, 1, 1000)) == pytest.approx(200)
+    assert Timing(make_spec(), [(Cell(0, 3e-5, 1, 1000), 200.0)]).seconds(
+        Cell(0, 3e-5, 1, 50)
+    ) == pytest.approx(10)
+
+
 def test_less_work_never_takes_longer_nor_less_than_nothing() -> None:
     noisy = Timing(make_spec(), [(FULL, 1.0), (HEAD, 5.0)])
     assert noisy.seconds(FULL) == noisy.seconds(HEAD) == pytest.approx(3)
@@ -39,13 +47,19 @@ def test_less_work_never_takes_longer_nor_less_than_nothing() -> None:
 
 def test_loading_the_model_does_not_count_in_the_time_left() -> None:
     waiting = [Cell(6, 3e-5, seed) for seed in range(1, 6)]
-    pace = Pace(make_spec(), [], waiting)
+    pace = Pace(make_spec(recorded=False), [], waiting)
     assert pace.seconds_left() is None
     pace.finished(HEAD, record(1.5, evaluation_seconds=0.5), seconds=60.0)
     assert pace.seconds_left() == pytest.approx(4 * 2.0)
     pace.planned(3)
     assert (pace.done, pace.total) == (1, 8)
     assert pace.seconds_left() == pytest.approx(7 * 2.0)
+
+
+def test_a_recorded_study_takes_as_long_as_answering_does_not_as_training_did() -> None:
+    pace = Pace(make_spec(recorded=True), [], [FULL, HEAD])
+    pace.finished(HEAD, record(900.0), seconds=0.3)
+    assert pace.seconds_of(HEAD) == pytest.approx(0.3)
 
 
 def test_a_record_without_times_counts_with_all_that_passed() -> None:

@@ -257,6 +257,20 @@ def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(
     assert met == [True]
     assert "scatter_cuda" in said[0]
 
+    def then_full(*_: Any) -> Any:
+        if torch.get_deterministic_debug_mode() == 2:
+            raise RuntimeError("scatter_cuda does not have a deterministic implementation")
+        raise torch.OutOfMemoryError("tried to allocate 2 GiB")
+
+    objective.device = torch.device("cuda")
+    monkeypatch.setattr(objective, "_run", then_full)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(TrialFailed, match="out of memory"):
+            objective(Cell(2, 1e-3, 1), lambda point: None)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
 
 def test_score_is_the_last_or_the_best_evaluation(make: Make) -> None:
     last = run(make(epochs=4), 0, rate=3e-3)

@@ -125,6 +125,9 @@ def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
     assert len(trials) == 12
     assert len({tuple(trial.params.items()) for trial in trials}) == 12
     assert {str(trial.distributions["seed"]) for trial in trials} == {str(IntDistribution(1, 3))}
+    space = {"frozen_layers": [0, 1, 2, 4], "learning_rate": [1e-3], "seed": [1, 2, 3]}
+    assert all(trial.system_attrs["search_space"] == space for trial in trials)
+    assert len({trial.system_attrs["grid_id"] for trial in trials}) == 12
     assert launch.main(more) == 0, "whoever joins names the study as it is now"
     with pytest.raises(SpecMismatch, match="seeds: 1,2,3 -> 1,2"):
         launch.main([*BASE, "--workers", "0"])
@@ -210,6 +213,8 @@ def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.Cap
 
 
 BAD = {
+    "extending without planning": ([*BASE, "--extend", "--join-only"], 2, "leave one of them out"),
+    "a grace period without end": ([*BASE, "--grace", "inf"], 2, "grace period of inf s"),
     "a threshold without a search": ([*BASE, "--threshold", "0.8"], 2, "goes with --protocol adaptive"),
     "a budget without a search": ([*BASE, "--budget", "9"], 2, "--budget 9 goes with --protocol adaptive"),
     "a dry run on no database": ([*BASE, "--dry-run", "--storage", "elsa.db"], 2, "is not a database URL"),

@@ -48,8 +48,8 @@ def test_the_answer_is_one_sentence_with_quality_time_and_memory() -> None:
     (sentence,) = said(with_costs(small_table(SCORES)))
     assert re.fullmatch(
         r"Fine-tune the last 2 of 4 layers: 100 % of full quality \[\d+–\d+\], 2\.1x less time, "
-        r"43 % of the memory, 40 % of the parameters trained\. As few as 1 may do: the depths between were not "
-        r"measured\.( To be 95 % sure .*)?",
+        r"43 % of the memory, 40 % of the parameters trained\. As few as 1 may do: the depths between were "
+        r"not measured\.( To be 95 % sure .*)?",
         sentence,
     )
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -455,7 +455,14 @@ def test_a_wider_space_reaches_the_trials_that_are_there(study: StoredStudy, sha
     done.finish(TrialRecord(metric="f1", score=0.9))
     beside = Database.open(shared_url).study(study.name)
     wider = {"frozen_layers": [0, 12], "learning_rate": [1e-5, 5e-5], "seed": [1, 9]}
-    beside.extend({"spec": "wider"}, wider)
+
+    def refuse(kept: Mapping[str, object]) -> None:
+        raise ValueError(str(kept["spec"]))
+
+    with pytest.raises(ValueError, match="mrpc"):
+        beside.extend({"spec": "wider"}, wider, refuse)
+    assert study.attributes()["spec"] != "wider"
+    beside.extend({"spec": "wider"}, wider, lambda kept: None)
     assert study.attributes()["spec"] == "wider"
     beside.database.close()
     trials = study.optuna_study.get_trials(deepcopy=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from objectives.contract import UsageError
+from study.command import note
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
@@ -122,6 +123,11 @@ def find(environment: Mapping[str, str] | None = None) -> list[str]:
         program = "import torch; print(torch.cuda.device_count())"
         count = (_answer([sys.executable, "-c", program]) or "").strip()
         listing = "".join(f"GPU {index}: (UUID: {index})\n" for index in range(int(count or 0)))
+        if not listing and visible(current, "GPU 0: (UUID: 0)"):
+            note(
+                "this machine has a GPU, but neither nvidia-smi nor torch can use it: training on the CPU; "
+                f"set {VISIBLE}= (empty) to mean that"
+            )
     return visible(current, listing)
 
 

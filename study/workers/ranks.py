@@ -115,7 +115,7 @@ def _ready_or_end(make_objective: Callable[[], Objective], say: Callable[[str], 
     """What this process cannot make is no fault of the cell: the leader has it released, and ends us."""
     try:
         return ready(make_objective)
-    except (ElsaError, NotReady) as error:
+    except ElsaError as error:
         print(error, file=sys.stderr, flush=True)
         say(f"{CONTROL}{json.dumps({'reason': str(error), 'retry': True, 'release': True})}\n")
         sys.stdin.readline()
@@ -218,7 +218,7 @@ class GroupObjective:
                 if self._part is None:
                     self._part = ready(self._job.make_objective)
                 return _set_attempt(self._part, self.attempt)(cell, self._shared(report))
-        except (ElsaError, NotReady):
+        except ElsaError:
             raise
         except TrialFailed as failure:
             if leader.broken is not None:

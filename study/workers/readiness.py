@@ -10,8 +10,10 @@ from objectives.contract import ElsaError, Objective
 from study.workers import devices
 
 
-class NotReady(Exception):
+class NotReady(ElsaError):
     """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
+
+    exit_code = 6
 
 
 def ready(make_objective: Callable[[], Objective]) -> Objective:

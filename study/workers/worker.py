@@ -19,7 +19,7 @@ from study.planning import plan_study
 from study.spec import StudySpec
 from study.workers.events import Event, EventKind
 from study.workers.interrupts import Interrupts, Stopped
-from study.workers.readiness import NotReady, forget_models, ready
+from study.workers.readiness import forget_models, ready
 
 if TYPE_CHECKING:
     from storage.claims import Claim
@@ -211,7 +211,7 @@ class _Run:
             self._lost(job, claim)
         except TrialFailed as failure:
             self._fail(job, claim, failure.reason, began, retry=failure.retry)
-        except (ElsaError, NotReady):
+        except ElsaError:
             # This worker cannot run any cell (no model, no data, no memory): others may.
             self._release(job, claim)
             raise
