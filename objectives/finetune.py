@@ -10,7 +10,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,6 +29,7 @@ from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, T
 from objectives.data import TaskData
 from objectives.dropout import fast_dropout
 from objectives.encoding import Encoded
+from objectives.frozen import Frozen
 from objectives.layers import find_layers
 from objectives.masks import unread_masks
 from objectives.models import Pretrained
@@ -97,8 +98,6 @@ class FineTuning:
         self._replay = Replay(self.model, self.stack)
         self._readout = Readout(self.model, self.stack)
         self._compiled = Compiled(self.stack, self.device) if recipe.compile else None
-        self._compute_depth = 0
-        """The depth whose states do not fit into the cache and are computed for each batch."""
         self._splits = Splits(
             data,
             recipe,
@@ -107,6 +106,15 @@ class FineTuning:
             largest_train_size=largest_train_size,
             folder=cache.folder,
             builder=self._builder(),
+        )
+        self._frozen = Frozen(
+            self.model,
+            self._replay,
+            self._splits,
+            cache,
+            recipe.prefix,
+            _DTYPES[recipe.mixed_precision],
+            self.accelerator.is_main_process,
         )
         self._vocabulary = Vocabulary(self.model, self._splits.encoded())
         machine.settle()
@@ -149,13 +157,11 @@ class FineTuning:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
-        prefix = self._load_prefix(cell.frozen_layers)
+        prefix = self._frozen.load(cell.frozen_layers)
         peak = machine.PeakMemory(self.device)
-        skips = prefix in ("cached", "uncached")
-        skipping = self._replay.skipping(cell.frozen_layers) if skips else nullcontext()
         with (
             self._fast(cell.frozen_layers),
-            skipping,
+            self._frozen.skipping(),
             self._prepared(cell) as (model, optimizer, parameters),
         ):
             progress = self._train(cell, model, optimizer, parameters, peak, report)
@@ -172,7 +178,7 @@ class FineTuning:
             total_parameters=sum(size for size, _ in sizes),
             train_seconds=round(progress.train_seconds, 4),
             evaluation_seconds=round(progress.evaluation_seconds, 4),
-            prefix_seconds=self._prefix_seconds() if skips else None,
+            prefix_seconds=self._frozen.seconds,
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
             peak_memory_bytes=peak.bytes(),
             prefix=prefix,
@@ -197,7 +203,7 @@ class FineTuning:
     def _time_steps(self, cell: Cell, steps: int) -> tuple[float, float]:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
-        self._load_prefix(0)
+        self._frozen.load(0)
         train = self._splits["train"]
         rows = self._splits.rows(cell.train_size)
         with (
@@ -225,38 +231,6 @@ class FineTuning:
         # Where there is a selection split, the best epoch is one of the choices it is there for.
         name = f"{SELECTION}_{self.metric}" if SELECTION in self._splits else self.metric
         return max(curve, key=lambda point: point.metrics[name])
-
-    def _load_prefix(self, depth: int) -> str | None:
-        """Give every split its states at this depth; say how the frozen layers will run."""
-        cached = depth >= 1 and self.recipe.prefix == "cached"
-        why = self._load_states(depth) if cached else None
-        if not cached or why:
-            self._splits.load_states(self.cache, 0)
-        self._compute_depth = depth if why else 0
-        if depth < 1:
-            return None
-        if why and self.accelerator.is_main_process:
-            self.cache.warn(
-                f"prefix cache: {self._splits.state_bytes():,} bytes for frozen_layers={depth} {why}; "
-                "its frozen layers run in every step"
-            )
-        return ("uncached" if why else "cached") if cached else "live"
-
-    def _prefix_seconds(self) -> float:
-        """Of the training examples: those of an evaluation are no training."""
-        states = self._splits["train"].states
-        return 0.0 if states is None else round(states.seconds, 4)
-
-    def _load_states(self, depth: int) -> str | None:
-        """Why the states of this depth cannot be had; None where they were loaded."""
-        budget = self.cache.budget()
-        if self._splits.state_bytes() > budget:
-            return f"exceed the budget of {budget:,}"
-        try:
-            self._splits.load_states(self.cache, depth)
-        except OSError as error:
-            return f"could not be stored in {self.cache.folder} ({error.strerror or error})"
-        return None
 
     @contextmanager
     def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
@@ -345,15 +319,9 @@ class FineTuning:
         return loss.detach()
 
     def _logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """In full precision; the replay gets the states of the frozen layers, cached or computed now."""
+        """In full precision."""
         with self.accelerator.autocast():
-            states = batch.states
-            if states is None and self._compute_depth:
-                states = self._replay.compute(self.model, batch.inputs, self._compute_depth)
-                states = states.to(_DTYPES[self.recipe.mixed_precision])
-            if states is not None:
-                # Between layers full precision runs, as it does where nothing is skipped.
-                self._replay.load(states.float())
+            self._frozen.hand_over(batch)
             return model(**batch.inputs).logits.float()
 
     def _loss(self, model: Any, batch: Batch) -> torch.Tensor:
