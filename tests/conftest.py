@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from servers import KINDS, Absent, Server, running
 
 ALL_DATABASES = ("sqlite", "postgresql", "mariadb")
+
+# Whoever starts the tests with nohup ignores hang-ups for all their processes, too.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
