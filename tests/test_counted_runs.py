@@ -1,0 +1,109 @@
+"""Which rows are runs: filtered, failed, diverged and unfinished ones, and the same run given twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tables import numbered, rows, table
+from test_operating_points import only
+
+from objectives.contract import UsageError
+from study.analysis.runs import lower_is_better, paper_keeps
+from study.operating_points import analyse, render
+
+
+def test_the_papers_filter_changes_means_and_is_counted_but_not_the_draws() -> None:
+    # full: 0.50 <= 0.9 x 0.80 goes, mean 0.80 instead of 0.70. 90 %: 0.72 and 0.63.
+    # depth 2: zero goes, mean 0.70; depth 3: all zero stays zero.
+    scores = {0: [0.8, 0.8, 0.5], 2: [0.7, 0.7, 0.0], 3: [0.0, 0.0, 0.0], 1: [0.75, 0.76, 0.77]}
+    plain, filtered = analyse(table(rows(scores))), analyse(table(rows(scores)), outliers="paper")
+    assert only(plain).full_score == pytest.approx(0.70)
+    assert only(filtered).full_score == pytest.approx(0.80)
+    curve = filtered.curves[0]
+    assert [d.score for d in curve.depths] == pytest.approx([0.80, 0.76, 0.70, 0.0])
+    assert [d.counts.removed for d in curve.depths] == [1, 0, 1, 0]
+    assert (plain.counts.removed, filtered.counts.removed) == (0, 2)
+    assert only(filtered).trials == 3
+    assert filtered.curves[0].full_runs == 2
+    assert only(plain).probability == only(filtered).probability
+    assert "those the filter removed included" in render(filtered)
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([1.0, 0.9, 0.901, 0.0], [True, False, True, False]),
+        ([-0.1, -0.5, 0.0], [True, True, False]),
+        ([0.0, 0.0], [True, True]),
+        ([0.4], [True]),
+    ],
+)
+def test_what_the_papers_filter_keeps(scores: list[float], kept: list[bool]) -> None:
+    assert paper_keeps(np.array(scores)).tolist() == kept
+
+
+def test_failed_diverged_and_unfinished_are_counted() -> None:
+    good = rows({0: [0.9, 0.9], 2: [0.88, 0.527]}, metric="accuracy")
+    diverged = rows({0: [float("nan")]}, seeds=[3], metric="accuracy")
+    failed = rows({0: [float("nan")]}, seeds=[4], state="FAIL", reason="loss is nan", metric="")
+    retried = rows({0: [float("nan")]}, seeds=[1], state="FAIL", reason="worker lost", metric="")
+    waiting = rows({2: [float("nan")]}, seeds=[3], state="WAITING", metric="")
+    analysis = analyse(table(good, diverged, failed, retried, waiting))
+    counts = analysis.counts
+    assert (counts.complete, counts.failed, counts.failed_cells) == (5, 2, 1)
+    assert (counts.diverged, counts.unfinished) == (2, 1)
+    assert counts.collapsed == 1  # 0.527 is RTE's majority class
+    assert only(analysis).full_trials == 2
+    assert len(analysis.curves) == 1
+
+
+def test_identical_rows_count_once() -> None:
+    runs = rows({0: [0.8, 0.9], 2: [0.7, 0.7]})
+    analysis = analyse(table(runs, runs))
+    assert only(analysis).full_trials == 2
+    assert any("4 rows repeat" in note for note in analysis.curves[0].notes)
+
+
+def test_a_study_and_its_own_export_are_the_same_runs() -> None:
+    stored = numbered(rows({0: [0.8, 0.9], 2: [0.8, 0.85]}, study="a", protocol="grid"))
+    failed = numbered(rows({2: [float("nan")] * 2}, seeds=[3, 3], study="a", state="FAIL"), first=10)
+    going = numbered(rows({2: [float("nan")]}, seeds=[4], study="a", state="RUNNING"), first=20)
+    ended = numbered(rows({2: [0.81]}, seeds=[4], study="a", protocol="grid"), first=20)
+    export = [dict(row, host="elsewhere") for row in (*stored, *failed, *going)]
+    analysis = analyse(table(stored, failed, ended, export))
+    counts = analysis.counts
+    assert (only(analysis).full_trials, only(analysis).trials) == (2, 3)
+    assert (counts.complete, counts.failed, counts.unfinished) == (5, 2, 0)
+    for trial in (None, 99):
+        other = [dict(row, trial=trial) for row in export[:4]]
+        assert analyse(table(stored, other)).counts.complete == 4
+    assert analyse(table(stored, [dict(row, study="b") for row in export])).counts.complete == 8
+
+
+def test_one_seed_under_two_trial_numbers_claims_no_uncertainty() -> None:
+    runs = rows({0: [0.9], 2: [0.82]})
+    point = only(analyse(table(numbered(runs), numbered(runs, first=7))))
+    assert (point.trials, point.relative_low, point.confident_frozen_layers) == (1, None, None)
+
+
+def test_where_seeds_contradict_themselves_equal_scores_are_two_runs() -> None:
+    # The seed was not recorded: every run says 1, and two of three score alike.
+    runs = rows({0: [0.8, 0.8, 0.9], 2: [0.75, 0.75, 0.8]}, seeds=[1, 1, 1])
+    stored = numbered(runs)
+    assert only(analyse(table(stored))).full_trials == 3
+    assert only(analyse(table(stored, [dict(row, host="b") for row in stored]))).full_trials == 3
+    search = [dict(row, protocol="x-search") for row in runs]
+    assert analyse(table(numbered(runs), numbered(search))).counts.complete == 12
+    forced = only(analyse(table(stored), pairing="paired"))
+    assert (forced.probability, forced.confident_frozen_layers) == ({}, None)
+
+
+@pytest.mark.parametrize("metric", ["eval_loss", "MSE", "mean_squared_error", "perplexity", "error-rate"])
+def test_scores_that_are_better_the_lower_are_refused(metric: str) -> None:
+    with pytest.raises(UsageError, match=f"metric '{metric}'.*higher is better"):
+        analyse(table(rows({0: [0.3], 2: [0.7]}, metric=metric)))
+
+
+@pytest.mark.parametrize("metric", ["neg_mean_squared_error", "f1", "closeness"])
+def test_other_names_are_not_taken_for_errors(metric: str) -> None:
+    assert not lower_is_better(metric)
