@@ -61,6 +61,13 @@ def depth_name(frozen_layers: int) -> str:
     return "-1 (embeddings)" if frozen_layers == -1 else str(frozen_layers)
 
 
+def span(low: int | None, high: int | None) -> str:
+    """One number, or two with what lies between; the second may be absent or the same."""
+    if low is None:
+        return "-"
+    return f"{low}" if high is None or high == low else f"{low} to {high}"
+
+
 def percent(share: float | None, digits: int = 1, *, beside: Iterable[float] = ()) -> str:
     """With more digits where rounding would put the share on a threshold that it misses."""
     if share is None:

@@ -53,7 +53,7 @@ def _title(spec: StudySpec) -> str:
 def _points(analysis: Analysis) -> str:
     sizes = any(p.train_size is not None for p in analysis.points)
     head = ["of full quality", *(["train size"] if sizes else []), "tune", "freeze", "keeps", "probability"]
-    head.append("surely")
+    head.append("confident")
     lines = [f"| {' | '.join(head)} |", "|" + " ---: |" * len(head)]
     for p in sorted(analysis.points, key=lambda p: (p.threshold, p.train_size or 0)):
         size = f" {names.size_name(p.train_size)} |" if sizes else ""
@@ -62,15 +62,15 @@ def _points(analysis: Analysis) -> str:
             continue
         sure = names.UNKNOWN if p.confident_frozen_layers is None else str(p.confident_frozen_layers)
         likely = f"{p.probability.get(p.frozen_layers, 0.0):.2f}" if p.probability else names.UNKNOWN
+        tuned = f"{names.span(p.fewest_tuned_layers, p.tuned_layers)} of {p.total_layers}"
+        frozen = names.span(p.frozen_layers, p.deepest_frozen_layers)
+        kept = f"{names.percent(p.relative)} [{names.interval(p.relative_low, p.relative_high)}]"
         lines.append(
-            f"| {names.percent_short(p.threshold)} |{size} {p.tuned_layers} of {p.total_layers} "
-            f"| {p.frozen_layers} | {names.percent(p.relative)} "
-            f"[{names.interval(p.relative_low, p.relative_high)}] "
-            f"| {likely} | {sure} |"
+            f"| {names.percent_short(p.threshold)} |{size} {tuned} | {frozen} | {kept} | {likely} | {sure} |"
         )
     return "\n".join(lines) + (
         "\n\nProbability: the share of bootstrap draws with this very answer. "
-        "Surely: the most layers frozen that stay above the threshold in 95 % of the draws "
+        "Confident: the most layers frozen that stay above the threshold in 95 % of the draws "
         "and by Student's test."
     )
 

@@ -68,6 +68,8 @@ def _header(analysis: Analysis) -> str:
 
 
 def _points_table(points: Sequence[OperatingPoint]) -> str:
+    from study import names
+
     sizes = any(p.train_size is not None for p in points)
     pooled = {(p.model, p.task, p.train_size, p.metric) for p in points}
     studies = len(pooled) < len(points)
@@ -77,6 +79,7 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
     rows = [head]
     for p in points:
         size = ["all" if p.train_size is None else str(p.train_size)] if sizes else []
+        mark = "" if p.sustained or p.frozen_layers is None else "*"
         corrected = p.chance_corrected
         rows.append(
             [
@@ -86,8 +89,8 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
                 *size,
                 p.metric,
                 _number(p.full_score),
-                _frozen(p) + ("" if p.sustained or p.frozen_layers is None else "*"),
-                f"{_tuned(p)} of {p.total_layers}",
+                names.span(p.frozen_layers, p.deepest_frozen_layers) + mark,
+                f"{names.span(p.fewest_tuned_layers, p.tuned_layers)} of {p.total_layers}",
                 _number(p.relative, 3),
                 "-" if p.relative_low is None else f"{p.relative_low:.3f}-{p.relative_high:.3f}",
                 _text(p.confident_frozen_layers),
@@ -100,17 +103,6 @@ def _points_table(points: Sequence[OperatingPoint]) -> str:
     return _aligned(rows)
 
 
-def _frozen(point: OperatingPoint) -> str:
-    beyond = point.deepest_frozen_layers
-    return _text(point.frozen_layers) + ("" if beyond is None else f" to {beyond}")
-
-
-def _tuned(point: OperatingPoint) -> str:
-    beyond = point.deepest_frozen_layers
-    least = "" if beyond is None else f"{point.total_layers - beyond} to "
-    return f"{least}{_text(point.tuned_layers)}"
-
-
 def _probability(point: OperatingPoint) -> str:
     """The likeliest answers: frozen layers and the share of draws."""
     likeliest = sorted(point.probability.items(), key=lambda item: -item[1])[:3]
@@ -118,6 +110,8 @@ def _probability(point: OperatingPoint) -> str:
 
 
 def _model_line(model: ModelPoint) -> str:
+    from study import names
+
     size = "" if model.train_size is None else f" at {model.train_size} training examples"
     size = f" ({model.protocol})" * (model.protocol is not None) + size
     left_out = [*model.excluded, *(task for task in model.left_out if task != model.at_most_task)]
@@ -126,8 +120,7 @@ def _model_line(model: ModelPoint) -> str:
         return f"{model.model}{size}: no task to take one number from{without}"
     most = model.at_most_tuned_layers
     least = model.tuned_layers if model.at_least_tuned_layers is None else model.at_least_tuned_layers
-    highest = model.tuned_layers if most is None else most
-    tuned = f"{highest}" if least == highest else f"{least} to {highest}"
+    tuned = names.span(least, model.tuned_layers if most is None else most)
     open_ended = "" if most is None else f"; {model.at_most_task} may need up to {most}"
     return (
         f"{model.model}{size}: tune {tuned} of {model.total_layers} layers, "

@@ -112,7 +112,7 @@ def test_gpus_that_a_process_may_use(
 
 
 def test_without_nvidia_smi_torch_is_asked_where_there_is_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node, asked = tmp_path / "kfd", tmp_path / "asked"
     python = tmp_path / "python"
@@ -128,7 +128,10 @@ def test_without_nvidia_smi_torch_is_asked_where_there_is_a_gpu(
     assert devices.find({}) == ["0", "1"]
     assert devices.find({"ACCELERATE_USE_CPU": "true"}) == []
     python.write_text("#!/bin/sh\nexit 1\n")
+    assert devices.find({"ACCELERATE_USE_CPU": "true"}) == []
+    assert capsys.readouterr().err == ""
     assert devices.find({}) == []
+    assert "has a GPU, but neither nvidia-smi nor torch can use it" in capsys.readouterr().err
 
 
 def test_cores_of_a_container_and_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

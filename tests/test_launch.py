@@ -134,6 +134,22 @@ def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
     assert launch.main([*BASE, "--joined", "--workers", "0"]) == 0, "workers of an older launcher go on"
 
 
+def test_a_launcher_that_outlives_an_extension_tells_of_the_study_as_it_is(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = launch._work
+
+    def extended_meanwhile(*arguments: object) -> int | None:
+        code = work(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(launch, "_work", work)
+        assert launch.main([*BASE, "--seeds", "3", "--extend", "--workers", "0"]) == 0
+        return code
+
+    monkeypatch.setattr(launch, "_work", extended_meanwhile)
+    assert launch.main(BASE) == 0
+    assert "grid: 6 of 9 cells final" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -80,6 +80,12 @@ class OperatingPoint:
     demo: bool
     notes: tuple[str, ...]
 
+    @property
+    def fewest_tuned_layers(self) -> int | None:
+        """As few as might do, by what was not measured."""
+        deepest = self.deepest_frozen_layers
+        return self.tuned_layers if deepest is None else self.total_layers - deepest
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPoint:
@@ -268,7 +274,7 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         if p not in needs:
             left_out.setdefault(_named(p, needs), _no_say(p))
     most = max(unsettled, key=lambda p: p.tuned_layers or 0, default=None)
-    least = max((_fewest(p) for p in needs), default=0)
+    least = max((p.fewest_tuned_layers or 0 for p in needs), default=0)
     limiting = sorted(
         (p for p in needs if p.tuned_layers == largest), key=lambda p: (p.open_ended, p.relative or 0, p.task)
     )
@@ -288,12 +294,6 @@ def _model_point(points: Sequence[OperatingPoint]) -> ModelPoint:
         excluded=excluded,
         left_out=left_out,
     )
-
-
-def _fewest(point: OperatingPoint) -> int:
-    """Tuned layers that might do for this task, by what was not measured."""
-    deepest = point.deepest_frozen_layers
-    return (point.tuned_layers or 0) if deepest is None else point.total_layers - deepest
 
 
 def _named(point: OperatingPoint, needs: Sequence[OperatingPoint]) -> str:
