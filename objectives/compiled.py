@@ -15,7 +15,7 @@ import torch
 from objectives.contract import UsageError
 
 if TYPE_CHECKING:
-    from objectives.layers import LayerStack
+    from objectives.stack import LayerStack
 
 _VARIANTS = 64
 """Training and evaluating, with and without gradient below, the last layer: beyond PyTorch's limit of eight,

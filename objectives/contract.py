@@ -10,47 +10,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Protocol
 
+from objectives.errors import (
+    ElsaError,
+    HubError,
+    SpecMismatch,
+    StorageError,
+    TrialFailed,
+    UsageError,
+    printable,
+)
+from objectives.recipe import Recipe
+
+__all__ = [
+    "Cell",
+    "CurvePoint",
+    "ElsaError",
+    "HubError",
+    "Objective",
+    "Outcome",
+    "Recipe",
+    "Report",
+    "SpecMismatch",
+    "State",
+    "StorageError",
+    "TrialFailed",
+    "TrialRecord",
+    "UsageError",
+    "printable",
+]
+
 State = Literal["WAITING", "RUNNING", "COMPLETE", "FAIL"]
-
-
-class ElsaError(Exception):
-    """Anything that ends a command: one line for stderr and an exit code."""
-
-    exit_code = 1
-
-
-class UsageError(ElsaError):
-    """The request itself is wrong; the message names the value at fault and what to do."""
-
-    exit_code = 2
-
-
-class HubError(ElsaError):
-    """A model or a data set could not be fetched."""
-
-    exit_code = 3
-
-
-class StorageError(ElsaError):
-    """The database cannot be opened, read or written."""
-
-    exit_code = 4
-
-
-class SpecMismatch(ElsaError):
-    """The study in the database was made from a different spec."""
-
-    exit_code = 5
-
-
-class TrialFailed(Exception):
-    """One trial could not be measured; it is recorded as FAIL with this reason and the study goes on."""
-
-    def __init__(self, reason: str, *, retry: bool = True):
-        super().__init__(reason)
-        self.reason = reason
-        self.retry = retry
-        """False where another try must end the same way (a diverged run with its fixed seed)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -86,6 +75,8 @@ class Outcome:
     state: State
     score: float | None = None
     selection_score: float | None = None
+    reason: str | None = None
+    """Of a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +117,8 @@ class TrialRecord:
     prefix: str | None = None
     """How the frozen layers really ran: "cached", "live" (with dropout), or "uncached": without dropout as
     cached ones do, but in every step, for want of room."""
+    predictions: str | None = None
+    """The answers to the examples behind the score, packed (`objectives.predictions`)."""
     device: str | None = None
     host: str | None = None
     processes: int | None = None
@@ -144,35 +137,6 @@ class TrialRecord:
         kept = {name: value for name, value in data.items() if name in known}
         kept["curve"] = tuple(CurvePoint(**point) for point in kept.get("curve") or ())
         return cls(**kept)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How one trial trains: everything but the cell's own coordinates."""
-
-    epochs: float = 3
-    batch_size: int = 16
-    """Examples per optimiser step, over all processes."""
-    max_length: int = 128
-    optimizer: Literal["adam", "adamw"] = "adamw"
-    weight_decay: float = 0.0
-    warmup: float = 0.0
-    """Epochs of linear warm-up before the linear decay."""
-    max_grad_norm: float = 1.0
-    evaluations_per_epoch: int = 1
-    score: Literal["last", "best"] = "last"
-    """Which evaluation is the trial's score."""
-    mixed_precision: Literal["no", "bf16", "fp16"] = "no"
-    compile: bool = False
-    """Run the tuned layers through `torch.compile`, which rounds differently."""
-    prefix: Literal["cached", "live"] = "cached"
-    """Whether frozen layers run once, without dropout, or in every step, with it."""
-    group_by_length: bool = True
-    """Draw batches of similar length (seeded, still shuffled)."""
-    selection_split: float = 0.0
-    """Seeded share of the training data held out to select learning rates on."""
-    accuracy: bool = False
-    """Score by accuracy whatever the task's primary metric is."""
 
 
 Report = Callable[[CurvePoint], None]

@@ -1,30 +1,32 @@
-"""A task's examples: loaded from the hub, a folder or the demo; checked; drawn into nested subsets.
+"""A task's examples: read, checked, with labels as numbers; and the subsets that are drawn from them.
 
-What is refused: missing columns, labels outside the task's set, empty splits.
+What is refused: missing columns and texts, labels outside the task's set, empty splits. What is unusual and
+no error is a remark, which every page about the study repeats.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.contract import HubError, UsageError
+from objectives import labels, readers
+from objectives.errors import UsageError
+from objectives.readers import Table
 from objectives.tasks import Task
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-HUB_DATASET = "nyu-mll/glue"
 DEMO = "demo"
-_READERS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet", ".tsv": "tsv"}
 _SUBSET_SEED = 1911
 """Every process draws subsets with this seed, so that all train on the same examples."""
+_HELD_OUT_SEED = 3090
+"""Of the validation split that is cut from the training data."""
 
 
 @dataclass(frozen=True)
@@ -36,179 +38,148 @@ class TaskData:
     train: Dataset
     validation: dict[str, Dataset]
     fingerprint: str
+    test: Dataset | None = None
+    remarks: tuple[str, ...] = ()
+    """What a reader of any result should know of these data."""
+
+    def labels(self, split: str) -> NDArray[Any]:
+        """Of a validation split."""
+        return np.asarray(self.validation[split]["label"][:])
 
 
 def load_data(task: Task, source: str | None) -> TaskData:
-    """From the hub (None), the demo generator ("demo"), or a folder of train/validation files."""
+    """From the task's own source (None), the demo generator ("demo"), a file, a folder or the hub."""
     if source == DEMO:
-        splits = _from_demo(task)
-    elif source is None:
-        splits = _from_hub(task)
+        tables = _from_demo(task)
     else:
-        splits = _from_folder(task, Path(source))
-    checked = {name: _check(task, name, split) for name, split in splits.items()}
-    train = checked.pop("train")
-    return TaskData(
-        task, source or HUB_DATASET, train, checked, _fingerprint(task, [train, *checked.values()])
-    )
+        source = source or task.source
+        if source is None:
+            raise UsageError(f"{task.name} names no source: say where its data are with --data")
+        tables = readers.read(source, wanted_splits(task), _layout(task))
+    return build(task, source, tables)
 
 
-def _from_demo(task: Task) -> dict[str, Dataset]:
-    from datasets import Dataset
-
-    from objectives import demo
-
-    return {name: Dataset.from_list(demo.examples(task.name, name)) for name in ("train", *task.validation)}
-
-
-def _from_hub(task: Task) -> dict[str, Dataset]:
-    from datasets import load_dataset
-
-    quiet_libraries()
-    try:
-        loaded = load_dataset(HUB_DATASET, task.name)
-    except (OSError, ConnectionError, ValueError, RuntimeError) as error:
-        raise HubError(unreachable(f"data set {HUB_DATASET} ({task.name})", error)) from error
-    return {name: loaded[name] for name in ("train", *task.validation)}
+def wanted_splits(task: Task) -> list[str]:
+    held_out = () if task.splits.held_out is None else task.validation
+    return [
+        name
+        for name in (task.splits.train, *task.validation, task.splits.test)
+        if name and name not in held_out
+    ]
 
 
-def quiet_libraries() -> None:
-    """One message of ours instead of progress bars, retries and advice of theirs."""
-    import datasets
-    import huggingface_hub
-    import transformers
+def build(task: Task, source: str, tables: dict[str, Table]) -> TaskData:
+    """The task's data, made of the splits as they were read."""
+    from objectives.data_remarks import about
 
-    datasets.disable_progress_bars()
-    transformers.utils.logging.disable_progress_bar()
-    for library in (datasets, huggingface_hub, transformers):
-        library.utils.logging.set_verbosity_error()
-
-
-def unreachable(what: str, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:160]
-    return (
-        f"cannot fetch {what} from the hub ({type(error).__name__}: {reason}). Ways on: --data FOLDER and "
-        "--model FOLDER name local copies, HF_HOME names a filled cache, --demo runs the embedded default"
-    )
+    checked = {name: _check(task, name, tables[name]) for name in wanted_splits(task)}
+    train = checked.pop(task.splits.train)
+    test = checked.pop(task.splits.test) if task.splits.test else None
+    if task.splits.held_out is not None:
+        kept, held = hold_out(task, train)
+        train, checked = train.select(kept), {task.validation[0]: train.select(held)}
+    parts = [train, *checked.values(), *([test] if test is not None else [])]
+    data = TaskData(task, source, train, checked, _fingerprint(task, parts), test)
+    return replace(data, remarks=tuple(about(data)))
 
 
-def _from_folder(task: Task, folder: Path) -> dict[str, Dataset]:
-    if not folder.is_dir():
-        raise UsageError(f"--data {folder}: no such folder")
-    return {name: _read(task, _find(folder, name)) for name in ("train", *task.validation)}
+def _from_demo(task: Task) -> dict[str, Table]:
+    from objectives.demo import examples as demo
+
+    if task.demo is None:
+        raise UsageError(f"the demo has no task {task.name}")
+    found = {}
+    for name in ("train", *task.validation):
+        rows = demo.examples(task.name, task.demo, name)
+        found[name] = Table(DEMO, {column: [row[column] for row in rows] for column in rows[0]})
+    return found
 
 
-def _find(folder: Path, split: str) -> Path:
-    names = list(dict.fromkeys([split, split.replace("validation", "dev")]))
-    found = [path for name in names for suffix in _READERS if (path := folder / f"{name}{suffix}").is_file()]
-    if len(found) > 1:
-        files = " and ".join(path.name for path in found)
-        raise UsageError(f"--data {folder}: which is the {split} data, {files}? Leave one of them there")
-    if not found:
-        endings = ", ".join(_READERS)
-        raise UsageError(f"--data {folder}: no {' or '.join(names)} file (one of {endings})")
-    if found[0].stat().st_size == 0:
-        raise UsageError(f"{found[0]} is empty")
-    return found[0]
+def _layout(task: Task) -> dict[str, str | int]:
+    """Of every column that the task needs, where a file has a layout of its own."""
+    columns = (*task.text, *task.label)
+    return {name: task.tsv.get(name, name) for name in columns} if task.tsv else {}
 
 
-def _read(task: Task, path: Path) -> Dataset:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetGenerationError
-
-    quiet_libraries()
-    kind = _READERS[path.suffix]
-    try:
-        if kind == "tsv":
-            return _read_tsv(task, path)
-        return load_dataset(kind, data_files=str(path), split="train")
-    except (DatasetGenerationError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read as {kind}: {' '.join(str(error).split())[:160]}") from error
-
-
-def _read_tsv(task: Task, path: Path) -> Dataset:
-    """GLUE's own layout: no quoting, and its own column names (CoLA has no header at all)."""
-    from datasets import Dataset
-
-    lines = [line.rstrip("\n").split("\t") for line in path.open(encoding="utf-8-sig") if line.strip()]
-    wanted = {column: task.tsv.get(column, column) for column in (*task.columns, "label")}
-    if any(isinstance(place, int) for place in wanted.values()):
-        places = {column: int(place) for column, place in wanted.items()}
-    else:
-        header = lines.pop(0)
-        missing = [str(place) for place in wanted.values() if place not in header]
-        if missing:
-            raise UsageError(f"{path}: no column {', '.join(missing)} (it has {', '.join(header)})")
-        places = {column: header.index(str(place)) for column, place in wanted.items()}
-    short = [number for number, line in enumerate(lines, 2) if len(line) <= max(places.values())]
-    if short:
-        raise UsageError(f"{path}: line {short[0]} has too few columns")
-    return Dataset.from_dict({column: [line[at] for line in lines] for column, at in places.items()})
-
-
-def _check(task: Task, name: str, split: Dataset) -> Dataset:
+def _check(task: Task, name: str, table: Table) -> Dataset:
     """Only the columns the task needs, labels as numbers; or a UsageError that names what is wrong."""
     from datasets import Dataset
 
-    missing = [column for column in (*task.columns, "label") if column not in split.column_names]
+    missing = [column for column in (*task.text, *task.label) if column not in table.columns]
     if missing:
         raise UsageError(
-            f"{task.name} {name} data has no column {', '.join(missing)} "
-            f"(it has {', '.join(split.column_names)})"
+            f"{task.name} {name} data has no column {', '.join(missing)} (it has {', '.join(table.columns)})"
         )
-    if len(split) == 0:
+    if len(table) == 0:
         raise UsageError(f"{task.name} {name} data is empty")
     texts: dict[str, Any] = {}
-    for column in task.columns:
-        texts[column] = split[column][:]
+    for column in task.text:
+        texts[column] = list(table.column(column))
         bad = next((i for i, text in enumerate(texts[column]) if not isinstance(text, str)), None)
         if bad is not None:
-            raise UsageError(f"{_place(task, name, bad)} has no text in column {column}")
-    convert = _regression_label if task.regression else _class_label
-    labels = [convert(task, name, row, label) for row, label in enumerate(split["label"][:])]
-    return Dataset.from_dict({**texts, "label": labels})
-
-
-def _place(task: Task, split: str, row: int) -> str:
-    return f"{task.name} {split} data: example {row + 1}"
-
-
-def _class_label(task: Task, split: str, row: int, label: Any) -> int:
-    if label in task.labels:
-        return task.labels.index(label)
-    number = int(label) if str(label).removesuffix(".0").isdigit() else -1
-    if not 0 <= number < len(task.labels):
-        allowed = ", ".join(f"{i}={name}" for i, name in enumerate(task.labels))
-        raise UsageError(
-            f"{task.name} {split} data: example {row + 1} has label {label!r}; allowed are {allowed}"
-        )
-    return number
-
-
-def _regression_label(task: Task, split: str, row: int, label: Any) -> float:
-    try:
-        value = float(label)
-    except (TypeError, ValueError):
-        value = float("nan")
-    if not 0 <= value <= 5:
-        raise UsageError(
-            f"{task.name} {split} data: example {row + 1} has label {label!r}; allowed is 0 to 5"
-        )
-    return value
+            raise UsageError(f"{task.name} {name} data: example {bad + 1} has no text in column {column}")
+    return Dataset.from_dict({**texts, "label": labels.numbers(task, name, table)})
 
 
 def _fingerprint(task: Task, splits: Sequence[Dataset]) -> str:
     digest = hashlib.sha256(task.name.encode())
     for split in splits:
-        for column in (*task.columns, "label"):
+        for column in (*task.text, "label"):
             values = split[column][:]
             digest.update(f"\0{column}\0{len(values)}\0".encode())
             digest.update("\0".join(map(str, values)).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:16]
 
 
+def texts_of(task: Task, split: Dataset) -> list[tuple[str, ...]]:
+    """Each example's text or texts."""
+    return list(zip(*(split[column][:] for column in task.text), strict=True))
+
+
+def strata(task: Task, split: Dataset) -> NDArray[np.float64]:
+    """What a draw keeps the shares of: the class, a fifth of the range, or the rarest label of an example."""
+    values = np.asarray(split["label"][:], dtype=np.float64)
+    if task.regression:
+        return _quintiles(values)
+    if not task.multi_label:
+        return values
+    counts = values.sum(axis=0)
+    rarity = np.where(values > 0, counts, np.inf)
+    return np.where(values.any(axis=1), rarity.argmin(axis=1), -1).astype(np.float64)
+
+
+def hold_out(task: Task, train: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to train on and rows of the validation split that is cut from them: seeded and stratified.
+
+    Examples with the same text stay together, or the model would be asked what it was told.
+    """
+    _, first, same = np.unique(_hashed(texts_of(task, train)), return_index=True, return_inverse=True)
+    groups = strata(task, train)[first]
+    wanted = max(1, round(len(first) * float(task.splits.held_out or 0)))
+    chosen = nested_order(groups, regression=False, size=wanted, seed=_HELD_OUT_SEED)
+    held = np.isin(same, chosen)
+    if held.all():
+        raise UsageError(
+            f"{task.name} train data: {len(first)} different text(s) are too few to hold out a validation "
+            "split: add a validation file"
+        )
+    return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _hashed(texts: Sequence[tuple[str, ...]]) -> NDArray[np.uint64]:
+    digests = [
+        hashlib.blake2b("\0".join(text).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        for text in texts
+    ]
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
 def nested_order(
-    labels: Sequence[float] | NDArray, *, regression: bool, size: int | None = None
+    labels: Sequence[float] | NDArray,
+    *,
+    regression: bool,
+    size: int | None = None,
+    seed: int = _SUBSET_SEED,
 ) -> NDArray[np.int64]:
     """The first `size` of an order of all examples whose every prefix is stratified within one example.
 
@@ -217,7 +188,7 @@ def nested_order(
     values = np.asarray(labels, dtype=np.float64)
     if regression:
         values = _quintiles(values)
-    generator = np.random.default_rng(_SUBSET_SEED)
+    generator = np.random.default_rng(seed)
     classes, counts = np.unique(values, return_counts=True)
     pools = [generator.permutation(np.flatnonzero(values == value)) for value in classes]
     shares = counts / len(values)
@@ -239,19 +210,23 @@ def _quintiles(values: NDArray) -> NDArray:
     return np.searchsorted(edges, values).astype(np.float64)
 
 
-def draw_subset(data: TaskData, size: int | None) -> NDArray[np.int64]:
-    """The rows of the training set that a trial of this train_size uses."""
+def draw_subset(data: TaskData, size: int | None, held_out: float = 0.0) -> NDArray[np.int64]:
+    """The rows of the training set that a trial of this train_size uses, beside those held out."""
     total = len(data.train)
     if size is None:
         return np.arange(total)
-    if not 1 <= size <= total:
-        raise UsageError(f"train_size {size} is beyond the {total} training examples of {data.task.name}")
-    return np.sort(nested_order(data.train["label"][:], regression=data.task.regression, size=size))
+    held = round(total * held_out)
+    if not 1 <= size <= total - held:
+        raise UsageError(
+            f"train_size {size} is beyond the {total - held} training examples of {data.task.name}"
+        )
+    order = nested_order(strata(data.task, data.train), regression=False, size=held + size)
+    return np.sort(order[held:])
 
 
 def split_selection(data: TaskData, share: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows to train on and rows held out for selection: a stratified, seeded share of the training set."""
     total = len(data.train)
-    order = nested_order(data.train["label"][:], regression=data.task.regression)
+    order = nested_order(strata(data.task, data.train), regression=False)
     held = round(total * share)
     return np.sort(order[held:]), np.sort(order[:held])

@@ -19,12 +19,20 @@ _LEVELS = 1 << 16
 _stock = functional.dropout
 
 
-class _Bits:
+class RandomBits:
     """A stream of random bits, the same wherever PyTorch was seeded the same before the first draw."""
 
     @cached_property
     def _generator(self) -> np.random.Generator:
         return np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(self._generator.bit_generator.state)
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self._generator.bit_generator.state = state
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         count = shape.numel()
@@ -34,7 +42,7 @@ class _Bits:
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, values: torch.Tensor, rate: float, stream: _Bits) -> torch.Tensor:
+    def forward(context: Any, values: torch.Tensor, rate: float, stream: RandomBits) -> torch.Tensor:
         # Zeros and ones as floats at once: a mask would have to be cast wherever it is used.
         factors = torch.empty(values.shape, dtype=values.dtype)
         torch.ge(stream.draw(values.shape), round(rate * _LEVELS) - _LEVELS // 2, out=factors)
@@ -49,12 +57,12 @@ class _Dropout(torch.autograd.Function):
 
 
 @contextmanager
-def fast_dropout(device: torch.device) -> Iterator[None]:
-    """While it lasts, every dropout of every model on a CPU is the fast one."""
+def fast_dropout(device: torch.device) -> Iterator[RandomBits | None]:
+    """While it lasts, every dropout of every model on a CPU is the fast one, and draws from this stream."""
     if device.type != "cpu":
-        yield
+        yield None
         return
-    stream = _Bits()
+    stream = RandomBits()
 
     def dropout(
         input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
@@ -67,6 +75,6 @@ def fast_dropout(device: torch.device) -> Iterator[None]:
 
     functional.dropout = dropout
     try:
-        yield
+        yield stream
     finally:
         functional.dropout = _stock

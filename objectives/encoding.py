@@ -1,6 +1,6 @@
 """Tokenised examples without padding: flat arrays with offsets, and batches drawn from them.
 
-Tokenisation is done once per model, data and length, and kept as Arrow files in the cache folder.
+Tokenisation is done once per model, data and length, and kept in the cache folder.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.tasks import Task
+from objectives.token_cache import cached
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
+CHUNK = 1000
+"""Examples that are tokenised at a time."""
+OFFSETS = "offsets"
 MEGABATCH = 50
 """Batches that are shuffled together before they are sorted by length, as Transformers does."""
 
@@ -92,43 +97,36 @@ def encode(
     cache: Path,
 ) -> Encoded:
     """Tokenise, or take what another worker has tokenised under the same key."""
-    from filelock import FileLock
-
-    def tokenise(rows: dict[str, list[str]]) -> dict[str, Any]:
-        texts = [rows[column] for column in task.columns]
-        return dict(tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False))
-
-    cache.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(f"{key}\0{max_length}\0{len(dataset)}".encode()).hexdigest()[:20]
-    path = cache / f"tokens-{name}.arrow"
-    with FileLock(f"{path}.lock"):
-        tokens = dataset.map(
-            tokenise,
-            batched=True,
-            remove_columns=list(task.columns),
-            cache_file_name=str(path),
-            new_fingerprint=name,
-            load_from_cache_file=True,
-        )
-    return _ragged(tokens, tokenizer, left)
+    columns = cached(cache, name, lambda: _tokenise(task, dataset, tokenizer, max_length))
+    offsets = columns.pop(OFFSETS)
+    pads = _pads(tokenizer)
+    # Labels come from the data, never from the cache.
+    return Encoded(columns, offsets, np.asarray(dataset["label"][:]), pads, left)
 
 
-def _ragged(tokens: Dataset, tokenizer: PreTrainedTokenizerBase, left: bool) -> Encoded:
-    table = tokens.data.table.combine_chunks()
-    pads = {
-        "input_ids": tokenizer.pad_token_id,
-        "token_type_ids": tokenizer.pad_token_type_id,
-    }
-    columns, offsets = {}, np.zeros(1, dtype=np.int64)
-    for name, pad in pads.items():
-        if name in tokens.column_names and pad is not None:
-            lists = table[name].combine_chunks()
-            if hasattr(lists, "chunks"):
-                lists = lists.chunk(0)
-            offsets = lists.offsets.to_numpy().astype(np.int64)
-            columns[name] = lists.flatten().to_numpy().astype(np.int32)
-            offsets = offsets - offsets[0]
-    return Encoded(columns, offsets, np.asarray(tokens["label"][:]), pads, left)
+def _pads(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    return {"input_ids": tokenizer.pad_token_id, "token_type_ids": tokenizer.pad_token_type_id}
+
+
+def _tokenise(
+    task: Task, dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> dict[str, NDArray[Any]]:
+    """Flat columns of token numbers, and where each example begins."""
+    wanted = [name for name, pad in _pads(tokenizer).items() if pad is not None]
+    parts: dict[str, list[NDArray[np.int32]]] = {}
+    lengths: list[int] = []
+    for at in range(0, len(dataset), CHUNK):
+        rows = dataset[at : at + CHUNK]
+        texts = [rows[column] for column in task.text]
+        made = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
+        lengths += map(len, made["input_ids"])
+        for name in wanted:
+            if name in made:
+                flat = np.fromiter(chain.from_iterable(made[name]), dtype=np.int32)
+                parts.setdefault(name, []).append(flat)
+    columns: dict[str, NDArray[Any]] = {name: np.concatenate(part) for name, part in parts.items()}
+    return {**columns, OFFSETS: np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)}
 
 
 def training_batches(

@@ -1,59 +1,50 @@
 """The real objective: fine-tune one cell with Accelerate, on one process or many, and measure it.
 
-A worker makes one FineTuning per study; weights, tokens and prefix states are shared by its trials.
+A worker makes one FineTuning per study; weights, tokens and prefix states are shared by its trials. After a
+trial, and until the next one, `model` holds the weights that it trained.
 """
 
 from __future__ import annotations
 
-import math
 import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, gather_object, set_seed
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
 from numpy.typing import NDArray
-from torch.nn import functional
 
-from objectives import machine, metrics
-from objectives.batches import Batch, Loader, Split
+from objectives import machine, metrics, predictions
+from objectives.batches import Batch, Loader
 from objectives.compiled import Compiled
 from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
 from objectives.data import TaskData
-from objectives.dropout import fast_dropout
+from objectives.dropout import RandomBits, fast_dropout
 from objectives.encoding import Encoded
+from objectives.evaluation import Evaluation
 from objectives.frozen import Frozen
-from objectives.layers import find_layers
 from objectives.masks import unread_masks
 from objectives.models import Pretrained
+from objectives.optimiser import make_optimizer, trainable
 from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.readout import Readout
 from objectives.replay import Replay
 from objectives.schedule import Schedule
-from objectives.splits import SELECTION, Splits
+from objectives.splits import SELECTION, TEST, Splits
+from objectives.stack import find_layers
+from objectives.steps import Steps
+from objectives.targets import Targets, can_shift
+from objectives.training import Progress, Run, Training
 from objectives.vocabulary import Vocabulary
 
 Result = TypeVar("Result")
-_CHECK_STEPS = 100
-"""Steps between looks at the loss for divergence: each look waits for the device."""
 _DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-
-
-@dataclass
-class _Progress:
-    """What a trial has seen so far."""
-
-    curve: list[CurvePoint] = field(default_factory=list)
-    train_seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-    examples: int = 0
 
 
 class FineTuning:
@@ -72,7 +63,7 @@ class FineTuning:
         from datetime import timedelta
 
         self.task, self.recipe, self.cache = data.task, recipe, cache
-        self.metric = "accuracy" if recipe.accuracy else self.task.metric
+        self.metric = self.task.scored_by(recipe.accuracy)
         # A process keeps one precision for good, but a worker may move on to a study with another.
         AcceleratorState._reset_state()
         self.accelerator = Accelerator(
@@ -117,6 +108,11 @@ class FineTuning:
             self.accelerator.is_main_process,
         )
         self._vocabulary = Vocabulary(self.model, self._splits.encoded())
+        self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
+        evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
+        self._training = Training(self._steps, evaluation, self._scored, self._tests)
+        self.targets = Targets(self.task.kind)
+        """Of the trial before."""
         machine.settle()
 
     def _builder(self) -> Callable[[Encoded], Builder]:
@@ -159,21 +155,26 @@ class FineTuning:
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         prefix = self._frozen.load(cell.frozen_layers)
         peak = machine.PeakMemory(self.device)
+        self._training.look = peak.look
         with (
-            self._fast(cell.frozen_layers),
+            self._fast(cell.frozen_layers) as bits,
             self._frozen.skipping(),
-            self._prepared(cell) as (model, optimizer, parameters),
+            self._prepared(cell, bits) as run,
         ):
-            progress = self._train(cell, model, optimizer, parameters, peak, report)
+            self._training.begin(run)
+            self._training.train(run, self._batches(cell, run), report)
+            run.take_scored()
+        self.targets = run.targets
+        progress = run.progress
         scored = self._scored(progress.curve)
         return TrialRecord(
             metric=self.metric,
             score=scored.metrics[self.metric],
-            metrics={n: v for n, v in scored.metrics.items() if not n.startswith(SELECTION)},
+            metrics={n: v for n, v in scored.metrics.items() if not n.startswith(SELECTION)} | progress.test,
             curve=tuple(progress.curve),
             selection_score=scored.metrics.get(f"{SELECTION}_{self.metric}"),
             chance=metrics.chance(self.metric, self._splits[self.task.validation[0]].encoded.labels),
-            train_examples=len(self._splits.rows(cell.train_size)),
+            train_examples=run.schedule.examples,
             trainable_parameters=sum(size for size, tuned in sizes if tuned),
             total_parameters=sum(size for size, _ in sizes),
             train_seconds=round(progress.train_seconds, 4),
@@ -182,19 +183,26 @@ class FineTuning:
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
             peak_memory_bytes=peak.bytes(),
             prefix=prefix,
+            predictions=self._packed(progress),
             device=machine.device_name(self.device),
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,
             versions=machine.versions(),
         )
 
+    def _packed(self, progress: Progress) -> str:
+        """The answers behind the score."""
+        name = self.task.validation[0]
+        labels = self._splits[name].encoded.labels
+        return predictions.pack(labels, progress.logits[name], metrics.describe(self.metric))
+
     @contextmanager
-    def _fast(self, depth: int) -> Iterator[None]:
+    def _fast(self, depth: int) -> Iterator[RandomBits | None]:
         """All that makes a step faster and leaves what it computes as it is."""
         # The compiler brings a dropout of its own.
         tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self.device)
-        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self.device), tuned:
-            yield
+        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self.device), tuned as bits:
+            yield bits
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
         """Seconds of one training step and of one evaluation of this cell here, after one to warm up."""
@@ -204,174 +212,77 @@ class FineTuning:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         self._frozen.load(0)
-        train = self._splits["train"]
-        rows = self._splits.rows(cell.train_size)
-        with (
-            self._fast(cell.frozen_layers),
-            self._prepared(cell) as (model, optimizer, parameters),
-        ):
-            model.train()
-            batches = self._splits.batches(cell.seed, rows, steps + 1)
-            for step, batch in enumerate(self._loader.training(train, batches)):
+        with self._fast(cell.frozen_layers) as bits, self._prepared(cell, bits) as run:
+            run.model.train()
+            for step, batch in enumerate(self._batches(cell, run, steps + 1)):
                 if step == 1:
-                    self._settled()
+                    self._steps.settle()
                     started = time.perf_counter()
-                self._step(model, optimizer, parameters, batch)
-            self._settled()
+                self._steps.step(run, batch)
+            self._steps.settle()
             step_seconds = (time.perf_counter() - started) / steps
             started = time.perf_counter()
-            self._evaluate(model)
+            self._training.evaluation.predict(run.model)
             evaluation_seconds = time.perf_counter() - started
         self.accelerator.free_memory()
         return step_seconds, evaluation_seconds
 
+    def _batches(self, cell: Cell, run: Run, steps: int | None = None) -> Iterator[Batch]:
+        """This process's part of the batches from where the run stands, to the end or for so many steps."""
+        last = run.schedule.total_steps if steps is None else steps
+        rows = self._splits.rows(cell.train_size)
+        batches = self._splits.batches(cell.seed, rows, last, run.progress.step)
+        return self._loader.training(self._splits["train"], batches)
+
     def _scored(self, curve: list[CurvePoint]) -> CurvePoint:
+        """The evaluation that gives the trial's score."""
         if self.recipe.score == "last":
             return curve[-1]
         # Where there is a selection split, the best epoch is one of the choices it is there for.
         name = f"{SELECTION}_{self.metric}" if SELECTION in self._splits else self.metric
-        return max(curve, key=lambda point: point.metrics[name])
+        best = max if metrics.get(self.metric).higher_is_better else min
+        return best(curve, key=lambda point: point.metrics[name])
+
+    def keep_scored(self) -> None:
+        """From now on a trial leaves `model` with the weights that gave its score, not with the last ones."""
+        if self.recipe.score == "best":
+            self._training.keep = Run.keep_scored
+
+    def _tests(self, run: Run) -> bool:
+        """At the last evaluation, or at each one that is the best so far: once where it gives the score."""
+        if TEST not in self._splits:
+            return False
+        return self.recipe.score == "best" or run.progress.step == run.schedule.total_steps
+
+    def _targets(self, rows: NDArray[np.int64]) -> Targets:
+        labels = self._splits["train"].encoded.labels[rows]
+        return Targets.of(self.task, labels, shifts=can_shift(self.stack))
 
     @contextmanager
-    def _prepared(self, cell: Cell) -> Iterator[tuple[Any, Any, list[torch.nn.Parameter]]]:
+    def _prepared(self, cell: Cell, bits: RandomBits | None = None) -> Iterator[Run]:
         """Model and optimiser as Accelerate wraps them, unwrapped again at the end.
 
-        A model alone in its process needs no wrapper: `_loss` and `_predict` set the precision themselves.
+        A model alone in its process needs no wrapper: `Steps` sets the precision itself.
         """
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        make = torch.optim.AdamW if self.recipe.optimizer == "adamw" else torch.optim.Adam
-        optimizer = make(parameters, lr=cell.learning_rate, weight_decay=self.recipe.weight_decay, fused=True)
         if self.accelerator.scaler is not None:
             # The loss scale that an earlier trial ended with, a diverged one above all, is not this one's.
             self.accelerator.scaler = torch.amp.GradScaler(self.device.type)
         alone = self.accelerator.num_processes == 1
-        model = self.model if alone else self.accelerator.prepare(self.model)
-        prepared = self.accelerator.prepare(optimizer)
+        optimizer = make_optimizer(self.model, self.recipe, cell.learning_rate)
+        rows = self._splits.rows(cell.train_size)
+        run = Run(
+            model=self.model if alone else self.accelerator.prepare(self.model),
+            optimizer=self.accelerator.prepare(optimizer),
+            parameters=trainable(self.model),
+            schedule=Schedule(self.recipe, len(rows)),
+            targets=self._targets(rows),
+            bits=bits,
+        )
         # Dropout differs between ranks and from the draw of the head, which all ranks share.
         set_seed((cell.seed * 1000 + self.accelerator.process_index) % 2**32)
         try:
-            yield model, prepared, parameters
+            yield run
         finally:
-            self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+            self.accelerator.unwrap_model(run.model, keep_fp32_wrapper=False)
             # Unwrapping leaves a forward that holds its own model, which would never be freed.
             self.model.__dict__.pop("forward", None)
-
-    def _train(
-        self,
-        cell: Cell,
-        model: Any,
-        optimizer: Any,
-        parameters: list[torch.nn.Parameter],
-        peak: machine.PeakMemory,
-        report: Report,
-    ) -> _Progress:
-        train = self._splits["train"]
-        rows = self._splits.rows(cell.train_size)
-        schedule = Schedule(self.recipe, len(rows))
-        learning_rate = torch.optim.lr_scheduler.LambdaLR(optimizer.optimizer, schedule.factor)
-        marks = schedule.evaluated()
-        progress = _Progress()
-        loss_sum = torch.zeros((), device=self.device)
-        since = 0
-        model.train()
-        clock = time.perf_counter()
-        batches = self._splits.batches(cell.seed, rows, schedule.total_steps)
-        for step, batch in enumerate(self._loader.training(train, batches), 1):
-            loss_sum += self._step(model, optimizer, parameters, batch, peak.look)
-            learning_rate.step()
-            since += 1
-            progress.examples += batch.examples
-            if step % _CHECK_STEPS == 0 or step in marks:
-                mean = self._mean_loss(loss_sum, since, step)
-            if step in marks:
-                progress.train_seconds += time.perf_counter() - clock
-                clock = time.perf_counter()
-                scores = self._evaluate(model)
-                progress.evaluation_seconds += time.perf_counter() - clock
-                point = CurvePoint(
-                    epoch=round(step / schedule.epoch_steps, 4), step=step, train_loss=mean, metrics=scores
-                )
-                progress.curve.append(point)
-                report(point)
-                loss_sum.zero_()
-                since = 0
-                model.train()
-                clock = time.perf_counter()
-        return progress
-
-    def _step(
-        self,
-        model: Any,
-        optimizer: Any,
-        parameters: list[torch.nn.Parameter],
-        batch: Batch,
-        look: Callable[[], None] = lambda: None,
-    ) -> torch.Tensor:
-        """One optimiser step; the loss before it. `look` is called where most memory is held."""
-        loss = self._loss(model, batch)
-        look()
-        # DDP averages over processes; the batch's mean is wanted.
-        self.accelerator.backward(loss * self.accelerator.num_processes)
-        self.accelerator.clip_grad_norm_(parameters, self.recipe.max_grad_norm)
-        look()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    def _logits(self, model: Any, batch: Batch) -> torch.Tensor:
-        """In full precision."""
-        with self.accelerator.autocast():
-            self._frozen.hand_over(batch)
-            return model(**batch.inputs).logits.float()
-
-    def _loss(self, model: Any, batch: Batch) -> torch.Tensor:
-        """This process's part of the batch's mean loss."""
-        logits = self._logits(model, batch)
-        if self.task.regression:
-            losses = functional.mse_loss(logits.squeeze(-1), batch.labels.float(), reduction="sum")
-        else:
-            losses = functional.cross_entropy(logits, batch.labels, reduction="sum")
-        return losses * batch.weight
-
-    def _settled(self) -> None:
-        """Wait until every process's device has done what it was given."""
-        self._mean_loss(torch.zeros((), device=self.device), 1, 0)
-
-    def _mean_loss(self, loss_sum: torch.Tensor, steps: int, step: int) -> float:
-        mean = float(self.accelerator.reduce(loss_sum.clone(), reduction="sum")) / steps
-        if not math.isfinite(mean):
-            raise TrialFailed(f"diverged: the training loss is {mean} by step {step}", retry=False)
-        return mean
-
-    def _evaluate(self, model: Any) -> dict[str, float]:
-        """All metrics on all splits; those of the selection split carry its name."""
-        model.eval()
-        names = self._splits.evaluated()
-        labels = {name: self._splits[name].encoded.labels for name in names}
-        logits = {name: self._predict(model, self._splits[name]) for name in names}
-        broken = [name for name in names if not np.isfinite(logits[name]).all()]
-        if broken:
-            raise TrialFailed(f"diverged: predictions on {broken[0]} are not finite", retry=False)
-        scores = metrics.evaluate(
-            self.task,
-            {name: logits[name] for name in self.task.validation},
-            {name: labels[name] for name in self.task.validation},
-        )
-        if SELECTION in logits:
-            held = metrics.evaluate(self.task, {SELECTION: logits[SELECTION]}, {SELECTION: labels[SELECTION]})
-            scores |= {f"{SELECTION}_{name}": value for name, value in held.items()}
-        return scores
-
-    def _predict(self, model: Any, split: Split) -> NDArray[np.float32]:
-        accelerator = self.accelerator
-        # The unwrapped model: evaluation needs no gradient exchange, and ranks may differ in batches.
-        bare = accelerator.unwrap_model(model)
-        with torch.inference_mode():
-            outputs = [(batch.rows, self._logits(bare, batch)) for batch in self._loader.evaluation(split)]
-        pairs = [(rows, output.cpu().numpy()) for rows, output in outputs]
-        if accelerator.num_processes > 1:
-            pairs = gather_object(pairs)
-        logits = np.empty((len(split.encoded), pairs[0][1].shape[1]), dtype=np.float32)
-        for rows, block in pairs:
-            logits[rows] = block
-        return logits

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import HubError, UsageError
-from objectives.data import DEMO, quiet_libraries, unreachable
-from objectives.tasks import Task
+from objectives.data import DEMO
+from objectives.hub import quiet_libraries, unreachable
+from objectives.tasks import Kind, Task
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,12 @@ PUBLISHED_CONFIGS: dict[str, tuple[str, dict[str, int]]] = {
     "roberta-large": ("roberta", {**_LARGE, **_ROBERTA}),
 }
 """The short names' configurations, public facts, so that their parameters can be counted offline."""
+PROBLEM_TYPES: dict[Kind, str] = {
+    "classes": "single_label_classification",
+    "multi-label": "multi_label_classification",
+    "regression": "regression",
+}
+"""As Transformers calls the kinds of tasks."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class ModelIdentity:
 def resolve_path(model: str) -> str:
     """A hub name or a local folder for `from_pretrained`."""
     if model == DEMO:
-        from objectives import demo
+        from objectives.demo import examples as demo
 
         return str(demo.MODEL_PATH)
     if model in SHORT_NAMES and not Path(model).is_dir():
@@ -96,7 +103,7 @@ def _first_line(error: Exception) -> str:
 
 
 def identify(model: str) -> ModelIdentity:
-    from objectives.layers import count_layers
+    from objectives.stack import count_layers
 
     config = load_config(model)
     path = resolve_path(model)
@@ -125,12 +132,12 @@ class Pretrained:
         from transformers import AutoConfig, AutoModelForSequenceClassification
 
         quiet_libraries()
-        self.tokenizer = _load_tokenizer(path)
+        self.tokenizer = load_tokenizer(path)
         # Loading draws the new head at random; `reset` draws it again with the trial's seed.
         model, info = AutoModelForSequenceClassification.from_pretrained(
             path,
-            num_labels=1 if task.regression else len(task.labels),
-            problem_type="regression" if task.regression else "single_label_classification",
+            num_labels=task.outputs,
+            problem_type=PROBLEM_TYPES[task.kind],
             dtype=torch.float32,
             attn_implementation=_attention(AutoConfig.from_pretrained(path), device),
             ignore_mismatched_sizes=True,
@@ -188,7 +195,7 @@ def _attention(config: PretrainedConfig, device: torch.device) -> str | None:
     return "eager" if device.type == "cpu" and drops else None
 
 
-def _load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     try:

@@ -6,7 +6,6 @@ entry is made under a lock, written to a temporary file and renamed, so it is wh
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
@@ -27,13 +26,14 @@ from numpy.typing import NDArray
 
 from objectives.encoding import Encoded, evaluation_batches
 from objectives.machine import forward_tokens
+from objectives.private_files import is_own, own_folder
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-    from objectives.layers import LayerStack
     from objectives.replay import Replay
+    from objectives.stack import LayerStack
 
 _FORMAT = 2
 _CHUNK = 1 << 24
@@ -102,7 +102,7 @@ class PrefixCache:
     """Entries whose checksum this process has read, and the seconds that computing each took."""
 
     def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own_folder(self.folder)
 
     def budget(self) -> int:
         if self.budget_bytes is not None:
@@ -126,8 +126,7 @@ class PrefixCache:
                         if not self._usable(path, builder):
                             self._make_room(builder.size())
                             self._build(builder, depth, path)
-                with contextlib.suppress(PermissionError):  # another user's
-                    os.utime(path)
+                os.utime(path)
                 states = builder.open(path)
                 states.seconds = self._verified[path]
                 return states
@@ -144,6 +143,8 @@ class PrefixCache:
         if path in self._verified and path.exists():
             return True
         try:
+            if not is_own(path):
+                raise ValueError("another user's")
             about = json.loads(path.with_suffix(".json").read_text())
             if about["size"] != path.stat().st_size or about["size"] != builder.size():
                 raise ValueError(f"{path.stat().st_size} bytes")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from objectives.layers import LayerStack
+    from objectives.stack import LayerStack
 
 _AFTER_ATTENTION = ("attention.output", "attention.LayerNorm", "sa_layer_norm", "mlp_norm")
 """What takes a layer's states right after attention: in BERT and DeBERTa, MPNet, DistilBERT, ModernBERT."""

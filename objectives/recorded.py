@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import math
 import random
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from objectives import table_contract
 from objectives.contract import Cell, CurvePoint, Report, TrialFailed, TrialRecord, UsageError
 
 Number = TypeVar("Number", int, float)
-
-REQUIRED = ("task", "model", "total_layers", "frozen_layers", "learning_rate", "seed", "metric", "score")
-
-MEASURED = {
-    f.name: float if "float" in str(f.type) else int
-    for f in fields(TrialRecord)
-    if str(f.type) in ("float | None", "int | None")
-}
-"""Optional columns that go into the record as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +58,11 @@ class RecordedPair:
         return (*((None,) if None in sizes else ()), *sorted(size for size in sizes if size is not None))
 
     @property
+    def chance(self) -> float | None:
+        """As the first run that knows it says."""
+        return next((run.measured["chance"] for run in self.runs if "chance" in run.measured), None)
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """Each once, in the order of the table."""
         return tuple(dict.fromkeys(run.cell for run in self.runs))
@@ -79,24 +75,14 @@ class RecordedPair:
 
 def read_table(path: str | Path) -> list[RecordedPair]:
     """The models and tasks of a trial table, in the order in which they first appear."""
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UsageError(f"{path} is not a trial table: it lacks the columns {', '.join(missing)}")
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"--recorded {path} cannot be read: {error}") from None
-    if not rows:
-        raise UsageError(f"{path} is a trial table without trials")
+    raw = table_contract.read(path)
+    columns = table_contract.normalise(raw.columns, str(path), raw.lines)
+    for name in ("protocol", "reason"):
+        columns[name] = raw.columns.get(name, [""] * len(raw.lines))
     pairs: dict[tuple[str, str], list[tuple[RecordedRun, int]]] = {}
-    for line, row in rows:
-        try:
-            run, layers = _run(row), int(row["total_layers"])
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{path}, line {line}: {error}") from None
-        pairs.setdefault((row["task"], row["model"]), []).append((run, layers))
+    for values in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values, strict=True))
+        pairs.setdefault((row["task"], row["model"]), []).append((_run(row), row["total_layers"]))
     return [_pair(path, task, model, runs) for (task, model), runs in pairs.items()]
 
 
@@ -117,24 +103,24 @@ def _pair(path: str | Path, task: str, model: str, runs: Sequence[tuple[Recorded
     )
 
 
-def _run(row: dict[str, str]) -> RecordedRun:
-    state = row.get("state") or "COMPLETE"
-    score = float(row["score"]) if row["score"] else None
-    if state == "COMPLETE" and (score is None or not math.isfinite(score)):
-        raise ValueError(f"a complete trial with the score {row['score']!r}")
+def _run(row: Mapping[str, Any]) -> RecordedRun:
     return RecordedRun(
         cell=Cell(
-            frozen_layers=int(row["frozen_layers"]),
-            learning_rate=float(row["learning_rate"]),
-            seed=int(row["seed"]),
-            train_size=int(row["train_size"]) if row.get("train_size") else None,
+            frozen_layers=row["frozen_layers"],
+            learning_rate=row["learning_rate"],
+            seed=row["seed"],
+            train_size=row["train_size"],
         ),
-        state=state,
+        state=row["state"],
         metric=row["metric"],
-        score=score,
-        protocol=row.get("protocol") or "",
-        reason=row.get("reason") or "",
-        measured={name: kind(float(row[name])) for name, kind in MEASURED.items() if row.get(name)},
+        score=row["score"],
+        protocol=row["protocol"],
+        reason=row["reason"],
+        measured={
+            name: kind(row[name])
+            for name, kind in table_contract.MEASURED.items()
+            if row.get(name) is not None
+        },
     )
 
 
@@ -172,7 +158,9 @@ class RecordedObjective:
                 self._runs[run.cell] = run
 
     def _rank(self, run: RecordedRun) -> tuple[bool, bool]:
-        return run.state == "COMPLETE", bool(self.protocol) and run.protocol == self.protocol
+        return run.state == "COMPLETE" and run.score is not None, bool(
+            self.protocol
+        ) and run.protocol == self.protocol
 
     def __call__(self, cell: Cell, report: Report) -> TrialRecord:
         run = self._runs.get(cell)
@@ -184,7 +172,8 @@ class RecordedObjective:
         if draw < self.failure_rate:
             raise TrialFailed(f"failed as asked: a failure rate of {self.failure_rate:g}")
         if run.state != "COMPLETE" or run.score is None:
-            raise TrialFailed(run.reason or f"recorded as {run.state}", retry=False)
+            told = "recorded without a score" if run.state == "COMPLETE" else f"recorded as {run.state}"
+            raise TrialFailed(run.reason or told, retry=False)
         metrics = {run.metric: run.score}
         report(CurvePoint(epoch=1.0, step=1, train_loss=math.nan, metrics=metrics))
         return TrialRecord(metric=run.metric, score=run.score, metrics=metrics, **run.measured)  # type: ignore[arg-type]

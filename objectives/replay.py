@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
 
-    from objectives.layers import LayerStack
+    from objectives.stack import LayerStack
 
 
 class _Stop(Exception):

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from objectives.prefix import Builder, PrefixCache
 
 SELECTION = "selection"
+TEST = "test"
 
 
 class Splits:
-    """`splits[name]` for "train", the task's validation splits, and "selection" where one is held out."""
+    """`splits[name]`: "train", the validation splits, and "test" and "selection" where there are such."""
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class Splits:
             self._pool = draw_subset(data, largest_train_size)
         examples = {"train": whole if len(self._pool) == len(whole) else whole.take(self._pool)}
         examples |= {name: tokens(name, split) for name, split in data.validation.items()}
+        if data.test is not None:
+            examples[TEST] = tokens(TEST, data.test)
         if held is not None:
             examples[SELECTION] = whole.take(held)
         self._splits = {name: Split(encoded, builder(encoded)) for name, encoded in examples.items()}
@@ -76,17 +79,20 @@ class Splits:
         return [split.encoded for split in self._splits.values()]
 
     def evaluated(self) -> list[str]:
-        """The names of the splits that are predicted: the task's own, and the selection split."""
+        """The names of the splits that every evaluation predicts: the task's own, and the selection split."""
         return [*self._data.task.validation, *([SELECTION] if SELECTION in self else [])]
 
     def rows(self, train_size: int | None) -> NDArray[np.int64]:
         """The places in the training pool that this size trains on."""
         if train_size is None:
             return np.arange(len(self._pool))
-        return np.searchsorted(self._pool, draw_subset(self._data, train_size))
+        drawn = draw_subset(self._data, train_size, held_out=self._recipe.selection_split)
+        return np.searchsorted(self._pool, drawn)
 
-    def batches(self, seed: int, rows: NDArray[np.int64], steps: int) -> Iterator[NDArray[np.int64]]:
-        """The global batches of a whole run on these rows, the same in every process."""
+    def batches(
+        self, seed: int, rows: NDArray[np.int64], steps: int, done: int = 0
+    ) -> Iterator[NDArray[np.int64]]:
+        """The global batches of a run on these rows, the same in every process, from step `done` on."""
         generator = np.random.default_rng(seed)
         lengths = self["train"].encoded.lengths[rows]
         taken = 0
@@ -97,7 +103,8 @@ class Splits:
                 if taken == steps:
                     return
                 taken += 1
-                yield rows[batch]
+                if taken > done:
+                    yield rows[batch]
 
     def state_bytes(self) -> int:
         """Of one depth's states of all splits."""

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from objectives.lexicon import (
-    GENRES,
-    INTRANSITIVE,
-    TOWARDS_ANIMATE,
-    TOWARDS_THINGS,
-    past,
-    plural,
-    third,
-)
+from objectives.demo.lexicon import GENRES, INTRANSITIVE, TOWARDS_ANIMATE, TOWARDS_THINGS, past, plural, third
 
 _VERBS = [
     v for group in (TOWARDS_ANIMATE, TOWARDS_THINGS, INTRANSITIVE) for concept in group for v in concept

@@ -5,14 +5,12 @@ Works for any sequence-classification model with one list of layers; refuses sha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from transformers import PretrainedConfig, PreTrainedModel
 
@@ -42,13 +40,6 @@ class LayerStack:
             layer.requires_grad_(number >= frozen_layers)
         for parameter in self.head.values():
             parameter.requires_grad_(True)
-
-    def frozen_parameters(self, frozen_layers: int) -> Iterator[tuple[str, torch.Tensor]]:
-        """What runs before and inside the first `frozen_layers` layers, in a fixed order."""
-        yield from self.embeddings.items()
-        for name, layer in zip(self.layer_names[:frozen_layers], self.layers, strict=False):
-            for inner, parameter in layer.named_parameters():
-                yield f"{name}.{inner}", parameter
 
 
 def count_layers(config: PretrainedConfig, model: str) -> int:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from objectives.language import Scene, ask, change, draw_scene, feel, opine, tell
-from objectives.lexicon import ANIMATE, CAUSES, GENRES, Concept, past
+from objectives.demo.language import Scene, ask, change, draw_scene, feel, opine, tell
+from objectives.demo.lexicon import ANIMATE, CAUSES, GENRES, Concept, past
 
 
 class Passage(NamedTuple):

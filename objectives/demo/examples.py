@@ -1,6 +1,6 @@
-"""The embedded default of `--demo`: examples of all nine tasks in the demo language, a model and a recipe.
+"""The embedded default of `--demo`: examples of nine kinds in the demo language, a model and a recipe.
 
-Examples are drawn afresh from the grammar, seeded by task and split; nothing here is real GLUE data.
+Examples are drawn afresh from the grammar, seeded by task and split; nothing here is real data.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from objectives.contract import UsageError
-from objectives.corpus import explain, generalise
-from objectives.language import (
+from objectives.demo.corpus import explain, generalise
+from objectives.demo.language import (
     Scene,
     ask,
     change,
@@ -24,10 +23,17 @@ from objectives.language import (
     opposite,
     tell,
 )
-from objectives.lexicon import ANIMATE, OPPOSITE_ADJECTIVES, OPPOSITE_TEMPERS, OPPOSITE_VERBS, PLACES, TIMES
-from objectives.mistakes import spoil
+from objectives.demo.lexicon import (
+    ANIMATE,
+    OPPOSITE_ADJECTIVES,
+    OPPOSITE_TEMPERS,
+    OPPOSITE_VERBS,
+    PLACES,
+    TIMES,
+)
+from objectives.demo.mistakes import spoil
 
-MODEL_PATH = Path(__file__).parent / "demo_model"
+MODEL_PATH = Path(__file__).parent / "model"
 
 RECIPE: dict[str, Any] = {"epochs": 3, "batch_size": 32, "max_length": 48, "warmup": 0.5}
 """Recipe fields that `--demo` sets where the command line does not."""
@@ -160,45 +166,45 @@ def _contradict(rng: Random, scene: Scene) -> Scene:
     return less.having(chosen, replace(phrase, adjective=opposite(getattr(scene, chosen).adjective)))
 
 
-_DRAWS: Mapping[str, Draw] = {
-    "cola": _acceptability,
-    "sst2": _sentiment,
-    "mrpc": _paraphrase,
-    "stsb": _similarity,
-    "qqp": _same_question,
-    "mnli": _inference,
-    "qnli": _answer,
-    "rte": _entailment,
-    "wnli": _pronoun,
+DRAWS: Mapping[str, Draw] = {
+    "acceptability": _acceptability,
+    "sentiment": _sentiment,
+    "paraphrase": _paraphrase,
+    "similarity": _similarity,
+    "same question": _same_question,
+    "inference": _inference,
+    "answer": _answer,
+    "entailment": _entailment,
+    "pronoun": _pronoun,
 }
+"""Kinds of examples, by the name that a task's file gives."""
 _SIZES = {"train": 1024, "validation": 320}
 
 
-def examples(task: str, split: str) -> list[Example]:
-    """All examples of one split, the same in every process; no example of `train` is in another split."""
-    if task not in _DRAWS:
-        raise UsageError(f"unknown task {task!r}: the demo has {', '.join(_DRAWS)}")
-    splits = ("train", "validation_matched", "validation_mismatched") if task == "mnli" else tuple(_SIZES)
-    if split not in splits:
-        raise UsageError(f"unknown split {split!r} of {task}: the demo has {', '.join(splits)}")
-    drawn = _distinct(task, split)
+def examples(task: str, kind: str, split: str) -> list[Example]:
+    """All examples of one split of a task, seeded by its name; no example of `train` is in another split."""
+    if kind not in DRAWS:
+        raise ValueError(f"unknown examples {kind!r}: the demo has {', '.join(DRAWS)}")
+    if split.partition("_")[0] not in _SIZES:
+        raise ValueError(f"unknown split {split!r} of {task}: the demo has {', '.join(_SIZES)}")
+    drawn = _distinct(task, kind, split)
     if split != "train":
-        seen = {_text(example) for example in _take(_distinct(task, "train"), "train")}
+        seen = {_text(example) for example in _take(_distinct(task, kind, "train"), "train")}
         drawn = (example for example in drawn if _text(example) not in seen)
     return [example | {"idx": idx} for idx, example in enumerate(_take(drawn, split))]
 
 
 def _take(drawn: Iterator[Example], split: str) -> list[Example]:
-    return [next(drawn) for _ in range(_SIZES[split.split("_")[0]])]
+    return [next(drawn) for _ in range(_SIZES[split.partition("_")[0]])]
 
 
-def _distinct(task: str, split: str) -> Iterator[Example]:
+def _distinct(task: str, kind: str, split: str) -> Iterator[Example]:
     """Examples as they are drawn, without repetitions and without pairs of one and the same sentence."""
     rng = Random(f"demo/{task}/{split}")
     seen: set[tuple[str, ...]] = set()
     while True:
-        mismatched = split == "validation_mismatched"
-        example = _inference(rng, "harbour") if mismatched else _DRAWS[task](rng)
+        elsewhere = kind == "inference" and split.endswith("_mismatched")
+        example = _inference(rng, "harbour") if elsewhere else DRAWS[kind](rng)
         text = _text(example)
         if text not in seen and len(set(text)) == len(text):
             seen.add(text)

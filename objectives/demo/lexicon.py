@@ -1,6 +1,6 @@
 """The words of the demo language: concepts with synonyms, categories, antonyms and their inflections.
 
-Data only; how words become sentences is `objectives.language`'s business.
+Data only; how words become sentences is `objectives.demo.language`'s business.
 """
 
 from __future__ import annotations
@@ -83,9 +83,6 @@ PLACES = _concepts(
 TIMES = _concepts(
     "yesterday last~week/a~week~ago this~morning/today at~night/after~dark at~noon/at~midday in~spring "
     "in~winter on~monday on~friday"
-)
-MANNERS = _concepts(
-    "quickly/rapidly/swiftly slowly quietly/silently loudly/noisily carefully/cautiously gladly/happily"
 )
 QUANTITIES = _concepts("the a two some/several many/numerous")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from objectives.lexicon import (
+from objectives.demo.lexicon import (
     ANIMATE,
     ASPECTS,
     BAD,
