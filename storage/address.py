@@ -62,6 +62,7 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """From a URL as people write it; nothing is opened yet."""
+        _check_secret(text)
         try:
             url = make_url(text)
         except (sqlalchemy.exc.ArgumentError, ValueError):
@@ -81,6 +82,7 @@ class Address:
                 raise UsageError(f"{scheme}:// needs {module}: pip install 'elsa-study[{extra}]'")
         if not url.database:
             raise UsageError(f"--storage {_masked(url)} names no database: add /DATABASE")
+        _check_options(url)
         return cls(url=url, kind=kind)
 
 
@@ -96,6 +98,27 @@ def _masked(url: URL) -> str:
     return shown.replace("%2A%2A%2A", "***")
 
 
+def _check_secret(text: str) -> None:
+    """Refuse a password that would be cut at the wrong place, and then be taken for a host or a database.
+
+    Nothing of what may belong to it is shown."""
+    scheme, _, rest = text.partition("://")
+    if not scheme.startswith("sqlite") and rest.count("@") > 1:
+        raise UsageError(
+            f"--storage {scheme[:20]}://… has more than one @: in a password write @ as %40, / as %2F, "
+            ": as %3A and % as %25, or keep it in a file (PGPASSFILE)"
+        )
+
+
+def _check_options(url: URL) -> None:
+    """Refuse at once what the driver cannot read; some of it is only known when it connects."""
+    try:
+        url.get_dialect()().create_connect_args(url)
+    except (ValueError, TypeError, sqlalchemy.exc.ArgumentError) as error:
+        words = " ".join(str(error).split())
+        raise UsageError(f"--storage {_masked(url)}: check the options after the ?: {words}") from None
+
+
 def _recognisable(text: str) -> str:
     """Of what is no URL, as much as surely holds no password."""
     plain = re.match(r"[^:/@?]*", text)
@@ -104,8 +127,13 @@ def _recognisable(text: str) -> str:
 
 
 def _sqlite(url: URL) -> Address:
+    if url.host or url.username:
+        raise UsageError("--storage sqlite://… names a host: use sqlite:///FILE for a file on this machine")
     if not url.database or url.database == ":memory:":
         raise UsageError("an in-memory SQLite database cannot be shared: use sqlite:///FILE")
+    if strange := sorted(set(url.query) - {"timeout"}):
+        raise UsageError(f"--storage sqlite:///…: unknown option {strange[0]}: the only one is timeout")
+    _check_options(url)
     return Address(url=url.set(drivername="sqlite", database=os.path.abspath(url.database)), kind="sqlite")
 
 

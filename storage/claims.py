@@ -14,10 +14,10 @@ from sqlalchemy.sql.selectable import ScalarSelect
 
 from objectives.contract import Cell, StorageError, TrialRecord
 from storage import rows
-from storage.grid import cell_of
+from storage.attributes import to_attributes, to_system_attributes
 from storage.lease import Lease
 from storage.outage import is_passing
-from storage.records import to_attributes
+from storage.parameters import cell_of
 from storage.schema import (
     CURVE_VALUES,
     HEARTBEATS,
@@ -88,10 +88,9 @@ class Foreign(Exception):
 class Claim:
     """Made by `StoredStudy.claim`. After finish, fail or release it is over."""
 
-    def __init__(self, study: StoredStudy, trial_id: int, token: str, max_retries: int, started: Connection):
+    def __init__(self, study: StoredStudy, trial_id: int, token: str, started: Connection):
         self.study = study
         self.trial_id = trial_id
-        self.max_retries = max_retries
         self._token = token
         found = started.execute(
             select(TRIALS.c.number, system_attribute(rows.RETRY_HISTORY), STUDIES.c.study_name, PARAMETERS)
@@ -138,10 +137,10 @@ class Claim:
         for index, point in enumerate(record.curve):
             if record.metric in point.metrics:
                 self._unwritten[index] = point.metrics[record.metric]
-        attributes = to_attributes(record)
+        attributes, packed = to_attributes(record), to_system_attributes(record)
         tries = itertools.count()
         done = self.study.database.retry(
-            lambda: self._complete(record.score, attributes, again=next(tries) > 0)
+            lambda: self._complete(record.score, attributes, packed, again=next(tries) > 0)
         )
         self._over(lost=not done)
         return done
@@ -213,7 +212,9 @@ class Claim:
         rows.insert_many(connection, CURVE_VALUES, stored)
         return points
 
-    def _complete(self, score: float, attributes: dict[str, object], *, again: bool) -> bool:
+    def _complete(
+        self, score: float, attributes: dict[str, object], packed: dict[str, str], *, again: bool
+    ) -> bool:
         with self.study.database.write() as connection:
             state, token = lock(connection, self.trial_id)
             if token != self._token or state != TrialState.RUNNING:
@@ -221,6 +222,8 @@ class Claim:
                 return again and token == self._token and state == TrialState.COMPLETE
             self._put_curve(connection)
             rows.add_attributes(connection, USER_ATTRIBUTES, self.trial_id, attributes)
+            if packed:
+                rows.add_attributes(connection, SYSTEM_ATTRIBUTES, self.trial_id, packed)
             value, kind = TrialValueModel.value_to_stored_repr(score)
             connection.execute(
                 insert(VALUES).values(trial_id=self.trial_id, objective=0, value=value, value_type=kind)
@@ -243,7 +246,7 @@ class Claim:
                 self.number,
                 reason,
                 retry=retry,
-                most=self.max_retries,
+                most=self.study.terms.max_retries,
             )
         return True
 

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
 from storage import rows
-from storage.grid import CELL_PARAMETERS
+from storage.parameters import CELL_PARAMETERS
 from storage.reading import Counts
 from storage.schema import PARAMETERS, SYSTEM_ATTRIBUTES, TRIALS
 

@@ -19,10 +19,11 @@ from optuna.study import StudyDirection
 from sqlalchemy import insert, select
 from sqlalchemy.engine import Connection, Engine
 
-from objectives.contract import StorageError
+from objectives.contract import StorageError, UsageError
 from storage import schema
 from storage.address import Address, check_sqlite_file
-from storage.engine import READ_ONLY, Silence, make_engine
+from storage.deadlines import READ_ONLY, Limits
+from storage.engine import make_engine
 from storage.lease import Lease
 from storage.locks import database_lock
 from storage.outage import Patience, one_line
@@ -43,14 +44,14 @@ class Database:
         address: Address,
         engine: Engine,
         patience: Patience,
-        silence: Silence,
+        limits: Limits,
         wishes: Wishes,
     ):
         self.address = address
         self.engine = engine
         self.leases: WeakSet[Lease] = WeakSet()
         self._patience = patience
-        self._silence = silence
+        self._limits = limits
         self._wishes = wishes
 
     @classmethod
@@ -76,12 +77,12 @@ class Database:
         wishes = Wishes(
             heartbeat_seconds=heartbeat_seconds, grace_seconds=grace_seconds, max_retries=max_retries
         )
-        silence = Silence(wishes.terms().silence_seconds)
+        limits = Limits(wishes.terms().silence_seconds)
         address = Address.parse(url)
         patience = Patience(address.display, patience_seconds)
-        engine = patience.retry(lambda: _open(address, silence, create=create))
+        engine = patience.retry(lambda: _open(address, limits, create=create))
         patience.seconds = outage_seconds
-        return cls(address, engine, patience, silence, wishes)
+        return cls(address, engine, patience, limits, wishes)
 
     @cached_property
     def optuna_storage(self) -> RDBStorage:
@@ -128,14 +129,20 @@ class Database:
             raise StorageError(f"there is no study {name!r} in {self.display_url}; it has: {names}")
         return found
 
-    def create_study(self, name: str, attributes: Mapping[str, Any]) -> StoredStudy:
-        """The study with its attributes, at once; one that exists is returned as it is."""
+    def create_study(
+        self, name: str, attributes: Mapping[str, Any], *, minimize: bool = False
+    ) -> StoredStudy:
+        """The study with its attributes, at once; one that exists is returned as it is.
+
+        Of the trials' values the highest is the best, with `minimize` the lowest.
+        """
+        direction = StudyDirection.MINIMIZE if minimize else StudyDirection.MAXIMIZE
 
         def locked() -> StoredStudy:
             with self.lock("studies"):
                 found = self._find(name)
                 if found is None:
-                    self._insert(name, attributes)
+                    self._insert(name, attributes, direction)
                     found = self._find(name)
                 assert found is not None
                 return found
@@ -155,18 +162,16 @@ class Database:
     def _adopt(self, terms: Terms) -> None:
         """Nothing may hang or pause for so long that a lease of this study is in doubt."""
         self._patience.longest_pause = min(self._patience.longest_pause, terms.heartbeat_seconds / 4)
-        if terms.silence_seconds < self._silence.seconds:
-            self._silence.seconds = terms.silence_seconds
+        if terms.silence_seconds < self._limits.silence_seconds:
+            self._limits.silence_seconds = terms.silence_seconds
             self.engine.dispose()
 
-    def _insert(self, name: str, attributes: Mapping[str, Any]) -> None:
+    def _insert(self, name: str, attributes: Mapping[str, Any], direction: StudyDirection) -> None:
         attributes = {**attributes, **self._wishes.terms().attributes()}
         with self.write() as connection:
             connection.execute(insert(STUDIES).values(study_name=name))
             study_id = connection.scalar(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
-            connection.execute(
-                insert(DIRECTIONS).values(study_id=study_id, objective=0, direction=StudyDirection.MAXIMIZE)
-            )
+            connection.execute(insert(DIRECTIONS).values(study_id=study_id, objective=0, direction=direction))
             connection.execute(
                 insert(STUDY_ATTRIBUTES),
                 [
@@ -185,23 +190,28 @@ class Database:
         self.engine.dispose()
 
 
-def _open(address: Address, silence: Silence, *, create: bool) -> Engine:
+def _open(address: Address, limits: Limits, *, create: bool) -> Engine:
     fresh_file = None
     if address.kind == "sqlite":
         check_sqlite_file(address.path, create=create)
         fresh_file = None if address.path.exists() else address.path
-    engine = make_engine(address, silence)
+    engine = None
     try:
+        engine = make_engine(address, limits)
         schema.check_collation(engine, address)
         _make_or_check(engine, address, create=create)
         return engine
     except BaseException as error:
-        engine.dispose()
+        if engine is not None:
+            engine.dispose()
         if fresh_file is not None:
             with suppress(OSError, sqlite3.Error):
                 _remove_unfinished(fresh_file)
         raise _explained(error, address) from error
 
+
+WRONG_OPTION = (ValueError, TypeError, AttributeError, LookupError, sqlalchemy.exc.ArgumentError)
+"""What drivers answer to an option of the URL that makes no sense to them."""
 
 SIDE_FILES = ("", "-wal", "-shm", "-journal", ".lock")
 
@@ -219,7 +229,7 @@ def _remove_unfinished(path: Path) -> None:
 
 
 def _make_or_check(engine: Engine, address: Address, *, create: bool) -> None:
-    with engine.connect() as connection:
+    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if schema.is_ready(connection, address):
             return
         begun = schema.exists(connection)
@@ -237,4 +247,6 @@ def _explained(error: BaseException, address: Address) -> BaseException:
         return error
     if isinstance(error, OSError):
         return StorageError(f"{address.display}: {one_line(error)}")
+    if isinstance(error, WRONG_OPTION) and address.url.query:
+        return UsageError(f"--storage {address.display}: check the options after the ?: {one_line(error)}")
     return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy
@@ -11,22 +10,13 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 
 from objectives.contract import StorageError
 from storage.address import Address, Kind
-
-READ_ONLY = "elsa_read_only"
-"""Execution option of connections that only read; a SQLite reader then takes no write lock."""
+from storage.deadlines import READ_ONLY, Limits, limit
 
 CONNECT_SECONDS = 5
 
-
-@dataclass
-class Silence:
-    """How long a connection may hang before it is given up; studies with a short grace period lower it."""
-
-    seconds: float
-
-
 CONNECT_ARGUMENTS: dict[Kind, dict[str, Any]] = {
-    "sqlite": {"timeout": 60.0, "isolation_level": None, "check_same_thread": False},
+    # Longer waits are the callers', who can break them off.
+    "sqlite": {"timeout": 5.0, "isolation_level": None, "check_same_thread": False},
     "postgresql": {
         "connect_timeout": CONNECT_SECONDS,
         "application_name": "elsa",
@@ -82,16 +72,18 @@ def _fits(address: Address, argument: str) -> bool:
     return True
 
 
-def make_engine(address: Address, silence: Silence) -> Engine:
+def make_engine(address: Address, limits: Limits) -> Engine:
     settings = engine_settings(address)
     engine = sqlalchemy.create_engine(address.url, **settings)
-    prepare(engine, address)
     own = {name: unit for name, unit in SILENCE_UNITS.items() if name in settings["connect_args"]}
 
     @event.listens_for(engine, "do_connect")
-    def limit(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
-        named.update({name: min(named[name], int(silence.seconds * unit)) for name, unit in own.items()})
+    def shorten(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
+        seconds = limits.silence_seconds
+        named.update({name: min(named[name], int(seconds * unit)) for name, unit in own.items()})
 
+    prepare(engine, address)
+    limit(engine, address, limits)
     return engine
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import filelock
 from sqlalchemy import text
-from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from objectives.contract import StorageError
 from storage.address import Address
 
 LONGEST_WAIT_SECONDS = 300.0
+SIGN_OF_LIFE_SECONDS = 0.5
+"""Between two; the server ends the connection of a holder that gives none, and its lock with it."""
 
 
 @contextmanager
@@ -49,7 +52,8 @@ def _advisory_lock(engine: Engine, address: Address, name: str) -> Iterator[None
             connection.rollback()
             time.sleep(0.05)
         try:
-            yield
+            with _signs_of_life(connection):
+                yield
         finally:
             # A connection that died has taken its lock along.
             with suppress(DBAPIError):
@@ -66,10 +70,31 @@ def _named_lock(engine: Engine, address: Address, name: str) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise _too_long(address, name)
         try:
-            yield
+            with _signs_of_life(connection):
+                yield
         finally:
             with suppress(DBAPIError):
                 connection.execute(text("DO RELEASE_LOCK(:key)"), {"key": key})
+
+
+@contextmanager
+def _signs_of_life(connection: Connection) -> Iterator[None]:
+    """Uses the connection now and then while the block runs, which must not: a holder that is at work for
+    long differs in this from one that is frozen."""
+    over = threading.Event()
+
+    def tell() -> None:
+        with suppress(SQLAlchemyError):
+            while not over.wait(SIGN_OF_LIFE_SECONDS):
+                connection.execute(text("SELECT 1"))
+
+    thread = threading.Thread(target=tell, name="lock holder", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _digest(name: str) -> bytes:

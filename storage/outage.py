@@ -43,6 +43,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, passing) and not any(words in str(error.orig).lower() for words in PERMANENT)
 
 
+def is_lock_timeout(error: BaseException) -> bool:
+    """Whether somebody else held a lock for longer than one waits."""
+    words = str(getattr(error, "orig", None) or "").lower()
+    return "lock timeout" in words or "lock wait timeout" in words
+
+
 def one_line(error: BaseException) -> str:
     """The driver's own words, without SQL, parameters or line breaks."""
     words = str(getattr(error, "orig", None) or error).strip()

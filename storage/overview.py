@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from optuna.trial import TrialState
 from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
-from objectives.contract import Cell
+from objectives.contract import Cell, printable
 from storage import counting, rows
-from storage.grid import cell_of
+from storage.attributes import loaded
+from storage.parameters import cell_of
 from storage.reading import Counts
 from storage.schema import (
     CURVE_VALUES,
@@ -54,6 +54,18 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A complete trial, for the pace of the study."""
+
+    cell: Cell
+    elapsed_seconds: float
+    """From claim to result."""
+    work_seconds: float | None
+    """Training and evaluation alone, without loading a model or filling a cache; None where not recorded."""
+    seconds_ago: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     number: int
     cell: Cell
@@ -69,8 +81,8 @@ class Failure:
 class Overview:
     counts: Counts
     best: tuple[Cell, float] | None
-    recent: tuple[tuple[Cell, float, float], ...]
-    """The newest complete trials, newest first: cell, seconds it took, seconds since it ended."""
+    recent: tuple[Finished, ...]
+    """The newest complete trials, newest first."""
     open_cells: tuple[tuple[int, int | None, int], ...]
     """What waits and runs, as (frozen_layers, train_size, how many)."""
     running: tuple[Running, ...]
@@ -117,23 +129,30 @@ def _best(connection: Connection, study_id: int) -> tuple[Cell, float] | None:
     return None if cell is None else (cell, TrialValueModel.stored_repr_to_value(row.value, row.value_type))
 
 
-def _recent(connection: Connection, study_id: int, now: datetime) -> tuple[tuple[Cell, float, float], ...]:
+def _recent(connection: Connection, study_id: int, now: datetime) -> tuple[Finished, ...]:
     found = connection.execute(
         select(TRIALS.c.trial_id, TRIALS.c.datetime_start, TRIALS.c.datetime_complete)
         .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.COMPLETE)
         .order_by(TRIALS.c.datetime_complete.desc())
         .limit(RECENT)
     ).all()
-    cells = _cells(connection, [row.trial_id for row in found])
+    ids = [row.trial_id for row in found]
+    cells, about = _cells(connection, ids), _about(connection, ids)
     return tuple(
-        (
-            cells[row.trial_id],
-            (row.datetime_complete - row.datetime_start).total_seconds(),
-            _seconds(now, row.datetime_complete),
+        Finished(
+            cell=cells[row.trial_id],
+            elapsed_seconds=(row.datetime_complete - row.datetime_start).total_seconds(),
+            work_seconds=_work_seconds(about[row.trial_id]),
+            seconds_ago=_seconds(now, row.datetime_complete),
         )
         for row in found
         if row.trial_id in cells and row.datetime_start is not None
     )
+
+
+def _work_seconds(about: Mapping[str, Any]) -> float | None:
+    trained = about.get("train_seconds")
+    return None if trained is None else float(trained) + float(about.get("evaluation_seconds") or 0.0)
 
 
 def _open_cells(connection: Connection, study_id: int) -> tuple[tuple[int, int | None, int], ...]:
@@ -191,7 +210,7 @@ def _failures(connection: Connection, study_id: int, now: datetime) -> tuple[Fai
             cell=cells[row.trial_id],
             worker=about[row.trial_id].get("worker", ""),
             attempt=len(about[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
-            reason=about[row.trial_id].get("reason", ""),
+            reason=printable(str(about[row.trial_id].get("reason", ""))),
             final=bool(about[row.trial_id].get(rows.FINAL)),
             seconds_ago=_seconds(now, row.datetime_complete) if row.datetime_complete else None,
         )
@@ -213,10 +232,10 @@ def _cells(connection: Connection, trial_ids: Sequence[int]) -> dict[int, Cell]:
 
 
 def _about(connection: Connection, trial_ids: Sequence[int]) -> defaultdict[int, dict[str, Any]]:
-    """Worker, reason, history and whether it is final."""
+    """Worker, reason, seconds, history and whether it is final."""
     found: defaultdict[int, dict[str, Any]] = defaultdict(dict)
     wanted = {
-        USER_ATTRIBUTES: ("worker", "reason"),
+        USER_ATTRIBUTES: ("worker", "reason", "train_seconds", "evaluation_seconds"),
         SYSTEM_ATTRIBUTES: (rows.RETRY_HISTORY, rows.FINAL),
     }
     for table, keys in wanted.items():
@@ -225,7 +244,7 @@ def _about(connection: Connection, trial_ids: Sequence[int]) -> defaultdict[int,
                 table.c.trial_id.in_(trial_ids), table.c.key.in_(keys)
             )
         ):
-            found[row.trial_id][row.key] = json.loads(row.value_json)
+            found[row.trial_id][row.key] = loaded(row.value_json)
     return found
 
 

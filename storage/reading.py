@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialValueModel
+from optuna.storages._rdb.models import TrialValueModel
 from optuna.trial import TrialState
 from sqlalchemy import Table, select
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql import ColumnElement
 
-from objectives.contract import Cell, Outcome, State, TrialRecord
+from objectives.contract import Cell, Outcome, State, TrialRecord, printable
 from storage import rows
-from storage.grid import cell_of
-from storage.records import from_attributes
-from storage.schema import CURVE_VALUES, PARAMETERS, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES, VALUES
+from storage.attributes import PREDICTIONS, from_attributes, joined_predictions, loaded
+from storage.parameters import cell_of
+from storage.schema import PARAMETERS, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES, VALUES
 
 STATES: dict[TrialState, State] = {
     TrialState.WAITING: "WAITING",
@@ -57,7 +56,6 @@ class StoredTrial:
     """1 for the first trial of a cell."""
     started: datetime | None
     ended: datetime | None
-    curve: list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -70,16 +68,19 @@ class CellTrial:
     cell: Cell
     score: float | None
     selection_score: float | None
+    reason: str | None
     final: bool
     history: tuple[int, ...]
 
 
-def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:
-    trials = _trials(connection, study_id)
-    parameters = _parameters(connection, study_id)
-    values = _values(connection, study_id)
-    scores = _attributes(connection, USER_ATTRIBUTES, study_id, ["selection_score"])
-    system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY])
+def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> list[CellTrial]:
+    """All of them, or those with a higher id than `after`."""
+    newer = TRIALS.c.trial_id > after
+    trials = _trials(connection, study_id, newer)
+    parameters = _parameters(connection, study_id, newer)
+    values = _values(connection, study_id, newer)
+    scores = _attributes(connection, USER_ATTRIBUTES, study_id, ["selection_score", "reason"], newer)
+    system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY], newer)
     found = []
     for row in trials:
         cell = cell_of(parameters[row.trial_id])
@@ -94,6 +95,7 @@ def cell_trials(connection: Connection, study_id: int) -> list[CellTrial]:
                 cell=cell,
                 score=values.get(row.trial_id),
                 selection_score=scores[row.trial_id].get("selection_score"),
+                reason=_printable(scores[row.trial_id].get("reason")),
                 final=bool(own.get(rows.FINAL)),
                 history=tuple(own.get(rows.RETRY_HISTORY, ())),
             )
@@ -121,6 +123,7 @@ def outcome(trial: CellTrial) -> Outcome:
         state=state,
         score=trial.score if complete else None,
         selection_score=trial.selection_score if complete else None,
+        reason=trial.reason if state == "FAIL" else None,
     )
 
 
@@ -130,12 +133,6 @@ def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
     values = _values(connection, study_id)
     user = _attributes(connection, USER_ATTRIBUTES, study_id)
     system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.RETRY_HISTORY])
-    curves: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
-    for row in _of_study(connection, CURVE_VALUES, study_id):
-        value = TrialIntermediateValueModel.stored_repr_to_intermediate_value(
-            row.intermediate_value, row.intermediate_value_type
-        )
-        curves[row.trial_id].append((row.step, value))
     found = []
     for row in trials:
         cell = cell_of(parameters[row.trial_id])
@@ -150,22 +147,35 @@ def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
                 state=STATES[row.state],
                 cell=cell,
                 record=from_attributes(attributes, score) if complete and score is not None else None,
-                reason=attributes.get("reason"),
+                reason=_printable(attributes.get("reason")),
                 worker=attributes.get("worker"),
                 attempt=len(system[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
                 started=_aware(row.datetime_start),
                 ended=_aware(row.datetime_complete),
-                curve=sorted(curves[row.trial_id]),
             )
         )
     return found
 
 
-def _trials(connection: Connection, study_id: int) -> Sequence[Row[Any]]:
+def packed_predictions(connection: Connection, study_id: int) -> dict[int, str]:
+    """By the trial's number; read by nobody but the analysis, for they are many."""
+    table = SYSTEM_ATTRIBUTES
+    query = (
+        select(TRIALS.c.number, table.c.key, table.c.value_json)
+        .join(TRIALS, TRIALS.c.trial_id == table.c.trial_id)
+        .where(TRIALS.c.study_id == study_id, table.c.key.startswith(PREDICTIONS, autoescape=True))
+    )
+    pieces: defaultdict[int, dict[str, str]] = defaultdict(dict)
+    for row in connection.execute(query):
+        pieces[row.number][row.key] = loaded(row.value_json)
+    return {number: text for number, found in pieces.items() if (text := joined_predictions(found))}
+
+
+def _trials(connection: Connection, study_id: int, *conditions: ColumnElement[bool]) -> Sequence[Row[Any]]:
     """To be read before what hangs on them: each select sees what is committed by then, so that a trial that
     reads as ended has all that its end wrote."""
     return connection.execute(
-        select(TRIALS).where(TRIALS.c.study_id == study_id).order_by(TRIALS.c.trial_id)
+        select(TRIALS).where(TRIALS.c.study_id == study_id, *conditions).order_by(TRIALS.c.trial_id)
     ).all()
 
 
@@ -179,28 +189,38 @@ def _of_study(
     ).all()
 
 
-def _parameters(connection: Connection, study_id: int) -> defaultdict[int, dict[str, float]]:
+def _parameters(
+    connection: Connection, study_id: int, *conditions: ColumnElement[bool]
+) -> defaultdict[int, dict[str, float]]:
     found: defaultdict[int, dict[str, float]] = defaultdict(dict)
-    for row in _of_study(connection, PARAMETERS, study_id):
+    for row in _of_study(connection, PARAMETERS, study_id, *conditions):
         found[row.trial_id][row.param_name] = row.param_value
     return found
 
 
-def _values(connection: Connection, study_id: int) -> dict[int, float]:
+def _values(connection: Connection, study_id: int, *conditions: ColumnElement[bool]) -> dict[int, float]:
     return {
         row.trial_id: TrialValueModel.stored_repr_to_value(row.value, row.value_type)
-        for row in _of_study(connection, VALUES, study_id)
+        for row in _of_study(connection, VALUES, study_id, *conditions)
     }
 
 
 def _attributes(
-    connection: Connection, table: Table, study_id: int, keys: Sequence[str] | None = None
+    connection: Connection,
+    table: Table,
+    study_id: int,
+    keys: Sequence[str] | None = None,
+    *conditions: ColumnElement[bool],
 ) -> defaultdict[int, dict[str, Any]]:
-    conditions = [] if keys is None else [table.c.key.in_(keys)]
+    named = [] if keys is None else [table.c.key.in_(keys)]
     found: defaultdict[int, dict[str, Any]] = defaultdict(dict)
-    for row in _of_study(connection, table, study_id, *conditions):
-        found[row.trial_id][row.key] = json.loads(row.value_json)
+    for row in _of_study(connection, table, study_id, *named, *conditions):
+        found[row.trial_id][row.key] = loaded(row.value_json)
     return found
+
+
+def _printable(text: str | None) -> str | None:
+    return None if text is None else printable(str(text))
 
 
 def _aware(moment: datetime | None) -> datetime | None:

@@ -13,10 +13,10 @@ from typing import Any
 
 from optuna.trial import TrialState
 from sqlalchemy import Table, delete, func, insert, select, update
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Row
 
-from objectives.contract import StorageError
-from storage.grid import GRID_ID, SEARCH_SPACE
+from objectives.contract import StorageError, printable
+from storage.parameters import GRID_ID, SEARCH_SPACE
 from storage.schema import HEARTBEATS, PARAMETERS, STUDIES, SYSTEM_ATTRIBUTES, TRIALS, USER_ATTRIBUTES
 
 CLAIM = "elsa:claim"
@@ -28,6 +28,8 @@ RETRY_HISTORY = "retry_history"
 """Optuna's own names for the first trial of a chain of retries, and for all before this one."""
 
 CHUNK = 1000
+FEW = 50
+"""Rows that plain statements insert as fast."""
 LONGEST_REASON = 4000
 
 
@@ -60,12 +62,17 @@ def check_name(found: str | None, name: str) -> None:
         )
 
 
-def lock_trial(connection: Connection, trial_id: int) -> tuple[TrialState, int] | None:
-    """State and number, which nobody else changes until the transaction ends; None where it is deleted."""
-    row = connection.execute(
-        select(TRIALS.c.state, TRIALS.c.number).where(TRIALS.c.trial_id == trial_id).with_for_update()
+def lock_trial(connection: Connection, trial_id: int) -> Row[Any] | None:
+    """State and number, which nobody else changes until the transaction ends.
+
+    None where it was deleted, or where somebody else has it locked at this moment: nobody may wait for a
+    worker with the study's lock in hand.
+    """
+    return connection.execute(
+        select(TRIALS.c.state, TRIALS.c.number)
+        .where(TRIALS.c.trial_id == trial_id)
+        .with_for_update(skip_locked=True)
     ).one_or_none()
-    return None if row is None else (row.state, row.number)
 
 
 def insert_waiting(connection: Connection, study_id: int, new: Sequence[NewTrial]) -> None:
@@ -81,33 +88,59 @@ def insert_waiting(connection: Connection, study_id: int, new: Sequence[NewTrial
         TRIALS.c.study_id == study_id, TRIALS.c.number >= first
     )
     ids = {row.number: row.trial_id for row in connection.execute(found)}
-    parameters, attributes = [], []
+    parameters = [
+        {
+            "trial_id": ids[first + offset],
+            "param_name": name,
+            "param_value": value,
+            "distribution_json": distribution,
+        }
+        for offset, trial in enumerate(new)
+        for name, value, distribution in trial.parameters
+    ]
+    insert_many(connection, PARAMETERS, parameters)
+    attributes = [(ids[first + offset], trial.system_attributes) for offset, trial in enumerate(new)]
+    insert_attributes(connection, SYSTEM_ATTRIBUTES, attributes)
+
+
+def insert_attributes(
+    connection: Connection, table: Table, attributes: Sequence[tuple[int, Mapping[str, Any]]]
+) -> None:
+    """Of many trials, where none of them is yet."""
     texts: dict[int, str] = {}
-    for offset, trial in enumerate(new):
-        trial_id = ids[first + offset]
-        for name, value, distribution in trial.parameters:
-            parameters.append(
-                {
-                    "trial_id": trial_id,
-                    "param_name": name,
-                    "param_value": value,
-                    "distribution_json": distribution,
-                }
-            )
-        for key, value in trial.system_attributes.items():
+    rows = []
+    for trial_id, own in attributes:
+        for key, value in own.items():
             # The search space is one object, shared by all: its text is made once.
             if id(value) not in texts:
                 texts[id(value)] = json.dumps(value)
-            attributes.append({"trial_id": trial_id, "key": key, "value_json": texts[id(value)]})
-    insert_many(connection, PARAMETERS, parameters)
-    insert_many(connection, SYSTEM_ATTRIBUTES, attributes)
+            rows.append({"trial_id": trial_id, "key": key, "value_json": texts[id(value)]})
+    insert_many(connection, table, rows)
 
 
 def insert_many(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    if len(rows) > FEW and connection.dialect.driver == "psycopg":
+        _copy(connection, table, rows)
+        return
     for start in range(0, len(rows), CHUNK):
         chunk = list(rows[start : start + CHUNK])
         # A batch of one costs more than a plain statement.
         connection.execute(insert(table).inline(), chunk if len(chunk) > 1 else chunk[0])
+
+
+def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """PostgreSQL parses every row of a batch of inserts anew; this takes a tenth of the time."""
+    names = list(rows[0])
+    as_stored = [
+        table.c[name].type.dialect_impl(connection.dialect).bind_processor(connection.dialect)
+        for name in names
+    ]
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} ({', '.join(names)}) FROM STDIN") as copy:
+        for row in rows:
+            values = zip(as_stored, row.values(), strict=True)
+            copy.write_row([value if change is None else change(value) for change, value in values])
 
 
 def put_attributes(
@@ -160,7 +193,7 @@ def set_state(connection: Connection, trial_id: int, state: TrialState, **column
 
 
 def shortened(reason: str) -> str:
-    return reason[:LONGEST_REASON]
+    return printable(reason)[:LONGEST_REASON]
 
 
 def reason_of(connection: Connection, trial_id: int) -> str | None:

@@ -18,6 +18,7 @@ from storage.engine import engine_settings, prepare
 STUDIES = models.StudyModel.__table__
 DIRECTIONS = models.StudyDirectionModel.__table__
 STUDY_ATTRIBUTES = models.StudyUserAttributeModel.__table__
+STUDY_SYSTEM_ATTRIBUTES = models.StudySystemAttributeModel.__table__
 TRIALS = models.TrialModel.__table__
 PARAMETERS = models.TrialParamModel.__table__
 VALUES = models.TrialValueModel.__table__

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.trial import TrialState
 from sqlalchemy import Connection, delete, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
-from objectives.contract import Outcome
+from objectives.contract import Cell, Outcome
 from storage import counting, reading, rows
+from storage.attributes import loaded
 from storage.claims import Claim, Foreign, clean, lock, take
-from storage.grid import Grid, Space
+from storage.outage import is_lock_timeout
+from storage.parameters import Grid, Space
 from storage.planning import Wanted, plan, widen
 from storage.reading import Counts, StoredTrial
 from storage.reaping import Reaper
@@ -44,6 +46,8 @@ class StoredStudy:
         self._queue: list[int] = []
         self._foreign: set[int] = set()
         """Trials that wait, but not for us."""
+        self.planned: set[Cell] = set()
+        """Cells that this object has added: none of them is ever added again."""
         self._reaper = Reaper(self)
         self._random = random.Random()
 
@@ -54,7 +58,11 @@ class StoredStudy:
     def attributes(self) -> dict[str, Any]:
         def read() -> dict[str, Any]:
             with self.database.read() as connection:
-                return self._attributes(connection)
+                found = self._attributes(connection)
+                if not found:
+                    # One that was deleted has none.
+                    rows.lock_study(connection, self.study_id, self.name)
+                return found
 
         return self.database.retry(read)
 
@@ -64,7 +72,7 @@ class StoredStudy:
                 STUDY_ATTRIBUTES.c.study_id == self.study_id
             )
         )
-        return {row.key: json.loads(row.value_json) for row in found}
+        return {row.key: loaded(row.value_json) for row in found}
 
     def set_attribute(self, key: str, value: Any) -> None:
         def write() -> None:
@@ -101,7 +109,7 @@ class StoredStudy:
                 insert(table).values(study_id=self.study_id, key=key, value_json=json.dumps(value))
             )
 
-    def plan(self, wanted: Wanted, *, space: Space, max_retries: int, retry_failed: bool = False) -> int:
+    def plan(self, wanted: Wanted, *, space: Space, retry_failed: bool = False) -> int:
         """Add a WAITING trial for each wanted cell that has none, and the successors that a crash lost.
 
         With `retry_failed`, cells that were given up are begun again. Returns the number of trials added.
@@ -110,23 +118,22 @@ class StoredStudy:
 
         def locked() -> int:
             with self.database.lock(f"plan {self.name}"):
-                return plan(self, wanted, grid, max_retries=max_retries, retry_failed=retry_failed)
+                return plan(self, wanted, grid, retry_failed=retry_failed)
 
         return self.database.retry(locked)
 
-    def claim(self, worker: str, *, max_retries: int | None = None) -> Claim | None:
+    def claim(self, worker: str) -> Claim | None:
         """A WAITING trial for this worker alone, or None where there is none.
 
         Constant cost: the ids are listed once and walked in an order of this worker's own, so that workers
         seldom meet; where they do, the ids that are gone are dropped many at a time.
         """
-        most = self.terms.max_retries if max_retries is None else max_retries
         while True:
             if not self._queue:
                 self._queue = self._list()
                 if not self._queue:
                     return None
-            claim = self._try(self._queue.pop(), worker, most)
+            claim = self._try(self._queue.pop(), worker)
             if claim is not None:
                 claim.start_lease()
                 return claim
@@ -153,7 +160,7 @@ class StoredStudy:
         left = self.database.retry(read)
         self._queue[-LOOK_AHEAD:] = [trial_id for trial_id in ahead if trial_id in left]
 
-    def _try(self, trial_id: int, worker: str, max_retries: int) -> Claim | None:
+    def _try(self, trial_id: int, worker: str) -> Claim | None:
         token = uuid.uuid4().hex
         tries = 0
 
@@ -164,12 +171,17 @@ class StoredStudy:
                 taken = take(connection, trial_id, worker, token)
                 # Perhaps an earlier try arrived, and only its answer was lost.
                 if taken or (tries > 1 and lock(connection, trial_id) == (TrialState.RUNNING, token)):
-                    return Claim(self, trial_id, token, max_retries, connection)
+                    return Claim(self, trial_id, token, connection)
                 return None
 
         def write_over() -> Claim | None:
             try:
                 return write()
+            except OperationalError as error:
+                if tries == 1 and is_lock_timeout(error):
+                    # Somebody is about to claim it, or stopped in the middle of that: there are others.
+                    return None
+                raise
             except IntegrityError:
                 # Somebody else's tool put the trial back without cleaning up.
                 with self.database.write() as connection:
@@ -189,9 +201,9 @@ class StoredStudy:
             )
             return None
 
-    def reap(self, max_retries: int) -> int:
+    def reap(self) -> int:
         """Fail the trials of workers that died, and put their cells back; call it every heartbeat or so."""
-        return self._reaper.reap(max_retries)
+        return self._reaper.reap()
 
     def unwatched(self) -> list[int]:
         """Numbers of trials that some other tool runs, or ran, without a heartbeat: for longer than the grace
@@ -222,5 +234,14 @@ class StoredStudy:
         def read() -> list[StoredTrial]:
             with self.database.read() as connection:
                 return reading.stored_trials(connection, self.study_id)
+
+        return self.database.retry(read)
+
+    def predictions(self) -> dict[int, str]:
+        """The packed predictions of complete trials, by number."""
+
+        def read() -> dict[int, str]:
+            with self.database.read() as connection:
+                return reading.packed_predictions(connection, self.study_id)
 
         return self.database.retry(read)

@@ -13,9 +13,20 @@ from objectives.contract import CurvePoint, TrialRecord
 MOST_BYTES = 60_000
 """Per attribute; MariaDB's TEXT ends at 65,535 bytes, and fails."""
 
-NESTED = ("metrics", "curve", "versions")
+NESTED = ("metrics", "curve", "versions", "predictions")
+PREDICTIONS = "elsa:predictions"
+"""System attributes, which no table and no dashboard reads: `elsa:predictions`, then `elsa:predictions:2` …
+"""
 SCALARS = tuple(f.name for f in fields(TrialRecord) if f.name not in (*NESTED, "score"))
 RESERVED = frozenset((*SCALARS, *NESTED, "score", "metric_names", "worker", "reason"))
+
+
+def loaded(text: str) -> Any:
+    """An attribute's value; halves of characters, which JSON can hold and nothing can print, are replaced."""
+    value = json.loads(text)
+    if "\\ud" in text.lower():
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return value
 
 
 def to_attributes(record: TrialRecord) -> dict[str, Any]:
@@ -100,3 +111,20 @@ def _plain(value: float | None) -> float | str | None:
 
 def _number(value: float | str) -> float:
     return float(value) if isinstance(value, str) else value
+
+
+def to_system_attributes(record: TrialRecord) -> dict[str, str]:
+    """The packed predictions, in as many pieces as the size of an attribute asks for."""
+    text = record.predictions or ""
+    pieces = [text[start : start + MOST_BYTES] for start in range(0, len(text), MOST_BYTES)]
+    return {PREDICTIONS if i == 0 else f"{PREDICTIONS}:{i + 1}": piece for i, piece in enumerate(pieces)}
+
+
+def joined_predictions(pieces: Mapping[str, str]) -> str | None:
+    """Of one trial's system attributes."""
+    found = pieces.get(PREDICTIONS)
+    part = 2
+    while found is not None and f"{PREDICTIONS}:{part}" in pieces:
+        found += pieces[f"{PREDICTIONS}:{part}"]
+        part += 1
+    return found

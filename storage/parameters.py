@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution, distribution_to_json
@@ -15,6 +18,9 @@ Space = Mapping[str, Sequence[float | int | None]]
 
 GRID_ID = "grid_id"
 SEARCH_SPACE = "search_space"
+
+MOST_MARKS_BYTES = 2**24
+"""That the marks of all trials of a study may take."""
 
 CELL_PARAMETERS = ("frozen_layers", "learning_rate", "seed")
 """What every cell has."""
@@ -55,21 +61,28 @@ class Grid:
         self.distributions = {
             name: (value, distribution_to_json(value)) for name, value in distributions(space).items()
         }
+        self._values = {name: frozenset(values) for name, values in self.space.items()}
+        points = math.prod(map(len, self.space.values()))
+        self.marked = points * len(json.dumps(self.space)) <= MOST_MARKS_BYTES
+
+    @cached_property
+    def _ids(self) -> dict[tuple[Any, ...], int]:
         # GridSampler shuffles with a fixed seed: its own list is the only source of the ids.
-        self._ids = {point: number for number, point in enumerate(GridSampler(self.space)._all_grids)}
+        return {point: number for number, point in enumerate(GridSampler(self.space)._all_grids)}
 
     def __contains__(self, cell: Cell) -> bool:
-        return self._point(cell) in self._ids
-
-    def _point(self, cell: Cell) -> tuple[Any, ...]:
         parameters = cell.parameters()
-        return tuple(parameters.get(name) for name in self.space)
+        return all(parameters.get(name) in values for name, values in self._values.items())
 
     def grid_id(self, cell: Cell) -> int:
-        try:
-            return self._ids[self._point(cell)]
-        except KeyError:
-            raise ValueError(f"the cell {cell} is not in the search space {self.space}") from None
+        parameters = cell.parameters()
+        return self._ids[tuple(parameters.get(name) for name in self.space)]
 
     def marks(self, cell: Cell) -> dict[str, Any]:
-        return {GRID_ID: self.grid_id(cell), SEARCH_SPACE: self.space}
+        """Those of Optuna's GridSampler, which then knows that the cell is taken.
+
+        None on a grid so large that repeating it with every trial would fill the database.
+        """
+        if cell not in self:
+            raise ValueError(f"the cell {cell} is not in the search space")
+        return {GRID_ID: self.grid_id(cell), SEARCH_SPACE: self.space} if self.marked else {}
