@@ -10,10 +10,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
-from study.analysis.bootstrap import Resampler
-from study.analysis.points import ModelPoint, OperatingPoint, model_points, operating_point
-from study.analysis.quality import Curve, Pairing, measure
-from study.analysis.runs import Counts, Outliers, groups, total
+from study.analysis.estimate import Estimate
+from study.analysis.example_noise import ExampleNoise, Stored
+from study.analysis.measure import Measured, Pairing, measure
+from study.analysis.model_points import ModelPoint, model_points
+from study.analysis.planner import SettlePlan, settle_plan
+from study.analysis.points import OperatingPoint, operating_point
+from study.analysis.quality import Curve, curve
+from study.analysis.runs import groups
+from study.analysis.samples import Counts, Outliers, total
 from study.analysis.selection import Select
 
 if TYPE_CHECKING:
@@ -21,8 +26,6 @@ if TYPE_CHECKING:
 
 THRESHOLDS = (0.90, 0.95, 0.99)
 DRAWS = 10_000
-FEW_RUNS = 10
-"""With fewer runs behind it a bootstrap's probability claims too much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,8 @@ class Analysis:
     select: Select
     outliers: Outliers
     pairing: Pairing
+    as_paper: bool
+    """CoLA and WNLI left out of a model's one number."""
     draws: int
     thresholds: tuple[float, ...]
     curves: tuple[Curve, ...]
@@ -39,25 +44,23 @@ class Analysis:
     trials: int
     skipped: tuple[str, ...]
     """Studies of other software in the same storage."""
+    estimates: tuple[Estimate, ...]
+    """By curve: the joint distributions that everything else is read from."""
 
     @property
     def counts(self) -> Counts:
         return total([curve.counts for curve in self.curves])
 
     @property
-    def overconfident(self) -> str | None:
-        """What to know of probabilities from a few runs; None where none is."""
-        runs = [min(p.trials, p.full_trials) for p in self.points if p.probability and p.trials]
-        if not runs or min(runs) >= FEW_RUNS:
-            return None
-        return (
-            f"probabilities from fewer than {FEW_RUNS} runs are overconfident: so few make a bootstrap too "
-            "narrow; intervals and “confident” allow for it"
-        )
-
-    @property
     def demo(self) -> bool:
         return any(curve.demo for curve in self.curves)
+
+    def settle_plan(self, point: OperatingPoint) -> SettlePlan | None:
+        """What would settle this point's answer; None where it is settled, or has none."""
+        for found, estimate in zip(self.curves, self.estimates, strict=True):
+            if (found.study, *_place(found)) == (point.study, *_place(point)):
+                return settle_plan(point, found, estimate)
+        return None
 
     def point(
         self, model: str, task: str, threshold: float, train_size: int | None = None
@@ -74,33 +77,61 @@ def analyse(
     thresholds: Sequence[float] = THRESHOLDS,
     draws: int = DRAWS,
     pairing: Pairing = "auto",
+    as_paper: bool = False,
     seed: int = 0,
+    predictions: Stored | None = None,
 ) -> Analysis:
-    """Everything the table can say; what it cannot is None with a note, never a guess."""
+    """Everything the table can say; what it cannot is None with a note, never a guess.
+
+    With the trials' packed predictions, by study and trial, all claims allow for the luck of the test
+    examples.
+    """
     for threshold in thresholds:
         if not 0 < threshold <= 1:
             raise UsageError(f"threshold {threshold:g} is not a share of the full quality: use 0.9 for 90 %")
     if draws < 1:
         raise UsageError(f"--draws {draws} is too few: use at least 1, better 1000")
-    resampler = Resampler(draws, seed)
+    if as_paper:
+        select, outliers = "full-model", "paper"
     curves: list[Curve] = []
     points: list[OperatingPoint] = []
+    estimates: list[Estimate] = []
+    examples = ExampleNoise(table, predictions) if predictions else None
     for group in groups(table, outliers):
-        curve, drawn = measure(group, select, pairing, resampler)
-        curves.append(curve)
-        points += [operating_point(curve, drawn, threshold) for threshold in thresholds]
+        measured = measure(group, select, pairing, examples.covariance if examples else None)
+        found = curve(measured, select, pairing)
+        curves.append(found)
+        estimates.append(measured.estimate)
+        points += _points(found, measured, thresholds, draws, seed)
     return Analysis(
         select=select,
         outliers=outliers,
         pairing=pairing,
+        as_paper=as_paper,
         draws=draws,
         thresholds=tuple(thresholds),
         curves=tuple(curves),
         points=tuple(points),
-        models=tuple(model_points(points)),
+        models=tuple(model_points(points, as_paper=as_paper)),
         trials=len(table),
         skipped=tuple(table.attrs.get("skipped", ())),
+        estimates=tuple(estimates),
     )
+
+
+def _place(part: Curve | OperatingPoint) -> tuple[str, str, int | None, str]:
+    return part.model, part.task, part.train_size, part.metric
+
+
+def _points(
+    found: Curve, measured: Measured, thresholds: Sequence[float], draws: int, seed: int
+) -> list[OperatingPoint]:
+    estimate = measured.estimate
+    drawn = seeds = None
+    if found.undefined is None and estimate.certain:
+        drawn = estimate.draws(draws, seed)
+        seeds = None if estimate.over_examples is None else estimate.seeds_alone().draws(draws, seed)
+    return [operating_point(found, estimate, drawn, threshold, seeds) for threshold in thresholds]
 
 
 def to_json(analysis: Analysis) -> dict[str, Any]:
@@ -113,6 +144,7 @@ def to_json(analysis: Analysis) -> dict[str, Any]:
             "select": analysis.select,
             "outliers": analysis.outliers,
             "pairing": analysis.pairing,
+            "as_paper": analysis.as_paper,
             "draws": analysis.draws,
         },
         "counts": asdict(analysis.counts) | {"trials": analysis.trials},

@@ -1,44 +1,59 @@
-"""What a task scores with no learning: the majority class (F1: the positive one), or 0 for a correlation.
+"""What a task scores with no learning, for tables that do not record it.
 
-A table's own `chance` column comes first; the official GLUE validation sets are known; the rest is unknown.
+A table's own `chance` column comes first; then the metric's own, where it is the same for all data; then the
+public validation sets of the shipped tasks; the rest is unknown.
 """
 
 from __future__ import annotations
 
-CORRELATIONS = ("matthews_correlation", "matthews", "mcc", "spearman", "spearmanr", "pearson", "pearsonr")
+from functools import cache
 
-GLUE_MAJORITY: dict[tuple[str, str], float] = {
-    ("cola", "accuracy"): 721 / 1043,
-    ("sst2", "accuracy"): 444 / 872,
-    ("mrpc", "accuracy"): 279 / 408,
-    ("mrpc", "f1"): 2 * 279 / (408 + 279),
-    ("qqp", "accuracy"): 25545 / 40430,
-    ("qqp", "f1"): 2 * 14885 / (40430 + 14885),
-    ("mnli", "accuracy"): 3479 / 9815,
-    ("mnli", "accuracy_matched"): 3479 / 9815,
-    ("mnli", "matched_accuracy"): 3479 / 9815,
-    ("mnli", "accuracy_mismatched"): 3463 / 9832,
-    ("mnli", "mismatched_accuracy"): 3463 / 9832,
-    ("qnli", "accuracy"): 2761 / 5463,
-    ("rte", "accuracy"): 146 / 277,
-    ("wnli", "accuracy"): 40 / 71,
-}
-"""Majority class of the public GLUE validation sets; for F1 the positive class, which scores more."""
-ASSUMED = "majority class of GLUE's validation set"
+import numpy as np
+
+from objectives import metrics
+from objectives.tasks import Task, find_task
+from objectives.tasks import task_key as task_key
+
+ASSUMED = "majority class of the task's public validation set"
 """Of a table that names the task but may be of other data."""
-
-
-def task_key(task: str) -> str:
-    """One spelling per task: SST-2, sst_2 and sst2 are the same."""
-    return task.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def known_chance(task: str, metric: str) -> tuple[float, str] | tuple[None, None]:
     """Chance and where it is known from, for a table that does not record it."""
-    name = metric.lower()
-    if name in CORRELATIONS:
-        return 0.0, "a correlation's zero"
-    majority = GLUE_MAJORITY.get((task_key(task), name))
-    if majority is None:
-        return None, None
-    return majority, ASSUMED
+    about = metrics.describe(metric)
+    if about.fixed_chance is not None:
+        return about.fixed_chance, f"what any constant answer scores in {about.display}"
+    found = find_task(task)
+    score = _public_chance(found.name, metric.lower()) if found else None
+    return (None, None) if score is None else (score, ASSUMED)
+
+
+def kept_by_chance(metric: str, chance: float | None, full_score: float | None) -> float | None:
+    """The share of the full model's quality that no learning at all keeps; None where that is unknown."""
+    if chance is None or full_score is None:
+        return None
+    return metrics.describe(metric).relative(chance, full_score, chance)
+
+
+@cache
+def _public_chance(task: str, metric: str) -> float | None:
+    """Of the validation split that the metric's name points at: `accuracy_mismatched`, or the first one."""
+    found = find_task(task)
+    assert found is not None
+    about = metrics.describe(metric)
+    split = _split(found, metric, about)
+    if split is None or split not in found.label_counts or about.compute is None:
+        return None
+    labels = np.repeat(np.arange(len(found.labels)), found.label_counts[split])
+    return about.chance(labels)
+
+
+def _split(task: Task, metric: str, about: metrics.Metric) -> str | None:
+    """None where the name has a word that is no split of the task."""
+    for name in (about.name, *about.other_names):
+        word = metric.removeprefix(f"{name}_").removesuffix(f"_{name}")
+        if word == name:
+            return task.validation[0]
+        if word != metric:
+            return next((split for split in task.validation if split.endswith(f"_{word}")), None)
+    return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from objectives import metrics
 from study.analysis.analyse import Analysis
 from study.analysis.published import model_key
 from study.analysis.quality import Curve
@@ -129,7 +130,11 @@ def _curve_costs(curve: Curve, recorded: dict[Any, dict[str, Any]], machines: di
     depths = [_relative(depth, full) for depth in depths]
     measured = any("trainable_parameters" in recorded.get((*place, d.frozen_layers), {}) for d in depths)
     known = any(d.trainable_share is not None for d in depths)
-    scores = {d.frozen_layers: d.score for d in curve.depths}
+    about = metrics.describe(curve.metric)
+    qualities = {
+        d.frozen_layers: None if d.score is None else about.quality(d.score, curve.chance)
+        for d in curve.depths
+    }
     notes = []
     if machines.get(place, 1) > 1:
         notes.append(f"seconds and memory come from {machines[place]} machines or devices, together")
@@ -141,17 +146,19 @@ def _curve_costs(curve: Curve, recorded: dict[Any, dict[str, Any]], machines: di
         metric=curve.metric,
         parameters="measured" if measured and known else "counted" if known else "unknown",
         depths=tuple(depths),
-        pareto={name: _front(depths, scores, name) for name in COSTS},
+        pareto={name: _front(depths, qualities, name) for name in COSTS},
         notes=tuple(notes),
     )
 
 
-def _front(depths: Sequence[DepthCost], scores: dict[int, float | None], name: CostName) -> tuple[int, ...]:
+def _front(
+    depths: Sequence[DepthCost], qualities: dict[int, float | None], name: CostName
+) -> tuple[int, ...]:
     points = []
     for depth in depths:
-        cost, score = getattr(depth, name), scores[depth.frozen_layers]
-        if cost is not None and score is not None:
-            points.append((depth.frozen_layers, cost, score))
+        cost, quality = getattr(depth, name), qualities[depth.frozen_layers]
+        if cost is not None and quality is not None:
+            points.append((depth.frozen_layers, cost, quality))
     return pareto_front(points)
 
 

@@ -54,25 +54,6 @@ OPERATING_TABLES: dict[str, dict[int, dict[str, float | None]]] = {
 }
 """Model, frozen layers, task: the paper's operating-point tables (MNLI matched)."""
 
-FULL_RESULTS: dict[str, dict[str, tuple[float, float]]] = {
-    model: {task: (rate * 1e-5, score) for task, (rate, score) in zip(_COLUMNS, row, strict=True)}
-    for model, row in {
-        "bert-base": (
-            (4, 58.76), (2, 92.66), (3, 90.35), (5, 89.05), (2, 87.83), (3, 84.32), (2, 91.31), (3, 68.16),
-        ),
-        "bert-large": (
-            (2, 61.77), (1, 93.44), (2, 90.61), (4, 89.73), (1, 88.35), (1, 86.36), (2, 92.15), (3, 71.12),
-        ),
-        "roberta-base": (
-            (4, 59.85), (1, 94.63), (2, 92.79), (2, 90.76), (1, 88.84), (1, 87.35), (1, 92.65), (3, 78.16),
-        ),
-        "roberta-large": (
-            (1, 66.03), (1, 95.48), (1, 92.81), (2, 91.90), (1, 89.14), (1, 89.93), (1, 94.26), (1, 84.48),
-        ),
-    }.items()
-}  # fmt: skip
-"""Model, task: best learning rate of the full model and its dev mean over 5 seeds."""
-
 
 def tasks_behind(model: str) -> list[str]:
     """The tasks that the published number of tuned layers was read off."""

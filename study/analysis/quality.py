@@ -1,24 +1,23 @@
-"""Quality against depth for one group: the chosen learning rates, the scores, and their uncertainty.
+"""Quality against depth for one group: the chosen learning rates, the scores, and how sure they are.
 
-Pure functions from runs to scores; where a ratio is undefined it is None and a note says why.
+Pure functions from runs to scores. Runs are compared as qualities, of which more is better; scores are shown
+in the metric's own unit. Where there is nothing to compare with, quality relative to full is None
+and the curve says why.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from study.analysis.bootstrap import Resampler
+from objectives.depths import tuned_layers
 from study.analysis.chance import ASSUMED
-from study.analysis.intervals import lower_bound, mean_interval
-from study.analysis.runs import Counts, DepthRuns, Group, RateRuns, total, tuned_layers
-from study.analysis.selection import Draws, Select, choose, draw
-
-Pairing = Literal["auto", "paired", "independent"]
-_MOST_UNDEFINED = 0.05
-"""Of the draws may have a full score of zero or less before a ratio to it is no answer."""
+from study.analysis.measure import Measured, Pairing
+from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, total
+from study.analysis.selection import Select, SelectedBy, selected_by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +26,11 @@ class RateScore:
 
     learning_rate: float
     score: float
-    """Mean of the runs that the outlier filter kept."""
+    """Mean of the runs that are in the quality."""
     choice: float
-    """Mean that the rate was chosen by: selection score, learning-rate search, or the score itself."""
+    """Mean that the rate was chosen by: selection score, learning-rate search, or the score of all runs."""
     runs: int
+    collapsed: int
     removed: int
 
 
@@ -44,15 +44,20 @@ class DepthScore:
     seeds: tuple[int, ...]
     scores: tuple[float, ...]
     """The runs behind `score`, in the order of `seeds`."""
+    finished: int
+    """Runs at that rate that came to an end; those that are not behind `score` collapsed, diverged, or were
+    removed by the outlier filter."""
+    success: float | None
+    """Share of these that neither collapsed nor diverged."""
     score: float | None
     std: float | None
     """Sample standard deviation; None with one run."""
     score_low: float | None
-    """Student's 95 % interval over all runs at the chosen rate; None with one run."""
+    """95 % interval; None where no run was repeated."""
     score_high: float | None
     relative: float | None
     relative_low: float | None
-    """Fieller's 95 % interval, likewise; None also where it has no bounds."""
+    """95 % interval; None for the full model itself, and where it has no bounds."""
     relative_high: float | None
     chance_corrected: float | None
     """(score - chance) / (full - chance)."""
@@ -78,12 +83,14 @@ class Curve:
     chance_source: str | None
     demo: bool
     select: Select
-    selected_by: Literal["selection score", "learning-rate search", "score"]
+    selected_by: SelectedBy
     paired: bool
+    test_examples: int | None
+    """Whose luck is in the intervals; None where they are over seeds alone."""
     full_score: float | None
     full_runs: int
     undefined: str | None
-    """Why quality relative to the full model cannot be said; None where it can."""
+    """Why quality relative to the full model cannot be said, and what to try; None where it can."""
     depths: tuple[DepthScore, ...]
     """From nothing frozen to everything; -1 comes after 0."""
     notes: tuple[str, ...]
@@ -96,33 +103,15 @@ class Curve:
         return next((d for d in self.depths if d.frozen_layers == frozen_layers), None)
 
 
-def measure(
-    group: Group, select: Select, pairing: Pairing, resampler: Resampler
-) -> tuple[Curve, Draws | None]:
-    """The curve of a group, and its draws where there is a full model to compare with."""
-    notes: list[str] = []
-    chosen, by_selection = choose(group, select, notes)
-    full = chosen[0] if group.depths and group.depths[0].frozen_layers == 0 else None
-    full_score = full.runs.score if full else None
-    paired = group.seeds_shared if pairing == "auto" else pairing == "paired"
-    if pairing == "auto" and not paired:
-        notes.append("runs resampled independently: the same cell and seed has different scores here")
-    if group.chance_source == ASSUMED:
-        notes.append("no chance is recorded: it is taken to be the majority class of GLUE's validation set")
-    draws = draw(group, chosen, select, by_selection, paired, resampler, notes)
-    undefined = _undefined(group, full, draws)
+def curve(measured: Measured, select: Select, pairing: Pairing) -> Curve:
+    """What is known of every depth of a group."""
+    group, full = measured.group, measured.full
+    undefined = measured.undefined
     depths = tuple(
-        _depth_score(group, depth, rate, full_score if undefined is None else None, by_selection, draws, i)
-        for i, (depth, rate) in enumerate(zip(group.depths, chosen, strict=True))
+        _depth_score(measured, depth, index, defined=undefined is None)
+        for index, depth in enumerate(group.depths)
     )
-    notes += _unbounded(depths, draws)
-    notes += [
-        f"frozen {depth.frozen_layers}: {rate.diverged} of {rate.finished} runs at rate "
-        f"{rate.learning_rate:g} diverged; the score is of the others, and flatters it"
-        for depth, rate in zip(group.depths, chosen, strict=True)
-        if rate is not None and rate.diverged
-    ]
-    curve = Curve(
+    return Curve(
         study=group.study,
         protocol=group.protocol,
         model=group.model,
@@ -134,117 +123,64 @@ def measure(
         chance_source=group.chance_source,
         demo=group.demo,
         select=select,
-        selected_by=_selected_by(group, by_selection),
-        paired=paired,
-        full_score=full_score,
+        selected_by=selected_by(group, measured.choice),
+        paired=measured.paired,
+        test_examples=measured.test_examples,
+        full_score=group.shown(full.runs.score) if full else None,
         full_runs=int(full.runs.kept.sum()) if full else 0,
         undefined=undefined,
         depths=depths,
-        notes=(*notes, *_count_notes(group)),
+        notes=tuple(_notes(measured, pairing, depths)),
     )
-    return curve, draws if undefined is None else None
 
 
-def _undefined(group: Group, full: RateRuns | None, draws: Draws | None) -> str | None:
-    if group.depths[0].frozen_layers != 0:
-        return "the full model (frozen_layers 0) is not in the table"
-    if full is None:
-        return "the full model (frozen_layers 0) has no complete run"
-    if full.runs.score <= 0:
-        return f"the full model scores {full.runs.score:.4g}: a ratio to it means nothing"
-    if (draws is not None and draws.undefined > _MOST_UNDEFINED) or _maybe_nothing(full, group.chance):
-        return (
-            f"the full model scores {full.runs.score:.4g}, not clearly above zero with these runs: "
-            "a ratio to it means nothing"
-        )
-    return None
-
-
-def _maybe_nothing(full: RateRuns, chance: float | None) -> bool:
-    """A score of zero is in the full model's reach, and Student's 95 % bound does not exclude it.
-
-    Where every run is above zero and so is chance, as an accuracy's, zero is out of reach however far two
-    or three runs are apart.
-    """
-    scores = full.runs.scores[full.runs.kept]
-    if len(scores) < 2 or (chance != 0 and scores.min() > 0):
-        return False
-    return lower_bound(scores) <= 0
-
-
-def _unbounded(depths: tuple[DepthScore, ...], draws: Draws | None) -> list[str]:
-    """Where there is a ratio and runs enough, and yet no interval."""
-    if draws is None:
-        return []
-    without = [
-        str(depth.frozen_layers)
-        for depth, usable in zip(depths, draws.usable, strict=True)
-        if usable and depth.relative is not None and depth.relative_low is None
-    ]
-    if not without:
-        return []
-    return [
-        f"no interval for quality relative to full at frozen {', '.join(without)}: "
-        "the runs are too few and too far apart"
-    ]
-
-
-def _depth_score(
-    group: Group,
-    depth: DepthRuns,
-    rate: RateRuns | None,
-    full_score: float | None,
-    by_selection: bool,
-    draws: Draws | None,
-    index: int,
-) -> DepthScore:
-    score = rate.runs.score if rate else None
+def _depth_score(measured: Measured, depth: DepthRuns, index: int, *, defined: bool) -> DepthScore:
+    group, rate, found = measured.group, measured.choice.rates[index], measured.estimate
     kept = rate.runs.kept if rate else np.zeros(0, dtype=bool)
     scores = rate.runs.scores[kept] if rate else np.zeros(0)
-    low, high = (mean_interval(rate.runs.scores) if rate else None) or (None, None)
-    relative_low = relative_high = None
-    if full_score is not None and draws is not None and draws.usable[index]:
-        compared = draws.compared[index]
-        if depth.frozen_layers == 0:
-            relative_low = relative_high = 1.0
-        elif compared is not None:
-            relative_low, relative_high = compared.ratio_interval() or (None, None)
-    corrected = None
-    if (
-        score is not None
-        and full_score is not None
-        and group.chance is not None
-        and full_score > group.chance
-    ):
-        corrected = (score - group.chance) / (full_score - group.chance)
+    known = found.certain and rate is not None
+    bounds = (found.interval(index) if known else None) or ()
+    # Of an error the higher quality is the lower score.
+    low, high = sorted(map(group.shown, bounds)) or (None, None)
+    relative = corrected = relative_low = relative_high = None
+    if defined and rate is not None:
+        full = float(found.means[0])
+        relative = rate.runs.score / full
+        if known and depth.frozen_layers != 0 and found.runs[0] > 1:
+            relative_low, relative_high = found.ratio_interval(index) or (None, None)
+        chance = group.chance_quality
+        corrected = None if chance is None else (rate.runs.score - chance) / (full - chance)
     return DepthScore(
         frozen_layers=depth.frozen_layers,
         tuned_layers=tuned_layers(group.total_layers, depth.frozen_layers),
         learning_rate=rate.learning_rate if rate else None,
         seeds=tuple(rate.runs.seeds[kept].tolist()) if rate else (),
-        scores=tuple(scores.tolist()),
-        score=score,
+        scores=tuple(map(group.shown, scores.tolist())),
+        finished=len(rate.runs.seeds) + rate.diverged if rate else 0,
+        success=rate.runs.successes / (len(rate.runs.seeds) + rate.diverged) if rate else None,
+        score=group.shown(rate.runs.score) if rate else None,
         std=float(scores.std(ddof=1)) if len(scores) > 1 else None,
         score_low=low,
         score_high=high,
-        relative=score / full_score if score is not None and full_score is not None else None,
+        relative=relative,
         relative_low=relative_low,
         relative_high=relative_high,
         chance_corrected=corrected,
-        rates=tuple(_rate_score(r, by_selection) for r in depth.rates),
+        rates=tuple(_rate_score(group, r, measured.choice.by_selection, depth.success) for r in depth.rates),
         rate_edge=_edge(depth, rate),
         counts=depth.counts,
     )
 
 
-def _rate_score(rate: RateRuns, by_selection: bool) -> RateScore:
+def _rate_score(group: Group, rate: RateRuns, by_selection: bool, success: float) -> RateScore:
     samples = [rate.runs] + ([rate.search] if rate.search else [])
     return RateScore(
         learning_rate=rate.learning_rate,
-        score=rate.runs.score,
-        choice=rate.choice(by_selection),
+        score=group.shown(rate.runs.score),
+        choice=group.shown(rate.choice(by_selection, success)),
         runs=int(rate.runs.kept.sum()),
-        removed=sum(int((~sample.kept).sum()) for sample in samples),
+        collapsed=sum(int(sample.collapsed.sum()) for sample in samples),
+        removed=sum(int((~sample.kept).sum()) for sample in samples if sample.filtered),
     )
 
 
@@ -256,13 +192,31 @@ def _edge(depth: DepthRuns, rate: RateRuns | None) -> Literal["lowest", "highest
     return "highest" if rate.learning_rate == depth.rates[-1].learning_rate else None
 
 
-def _selected_by(
-    group: Group, by_selection: bool
-) -> Literal["selection score", "learning-rate search", "score"]:
-    if by_selection:
-        return "selection score"
-    searched = any(rate.search for depth in group.depths for rate in depth.rates)
-    return "learning-rate search" if searched else "score"
+def _notes(measured: Measured, pairing: Pairing, depths: Sequence[DepthScore]) -> list[str]:
+    group = measured.group
+    notes = list(measured.choice.notes)
+    if pairing == "auto" and not measured.paired:
+        notes.append("runs are not paired by seed: the same cell and seed has different scores here")
+    if group.chance_source == ASSUMED:
+        notes.append(f"no chance is recorded: it is taken to be the {ASSUMED}")
+    unbounded = [
+        str(depth.frozen_layers)
+        for depth in depths
+        if depth.relative is not None and depth.frozen_layers != 0 and depth.relative_low is None
+    ]
+    if unbounded and measured.estimate.certain and measured.estimate.runs[0] > 1:
+        notes.append(
+            f"no interval for quality relative to full at frozen {', '.join(unbounded)}: "
+            "the runs are too few and too far apart"
+        )
+    notes += [
+        f"frozen {depth.frozen_layers}: {depth.finished - len(depth.scores)} of {depth.finished} runs at "
+        "rate "
+        f"{depth.learning_rate:g} collapsed or diverged; the score is of the others"
+        for depth in depths
+        if depth.success is not None and depth.success < 1 and len(depth.scores) < depth.finished
+    ]
+    return [*notes, *_count_notes(group)]
 
 
 def _count_notes(group: Group) -> list[str]:
@@ -270,7 +224,7 @@ def _count_notes(group: Group) -> list[str]:
     told = {
         "failed": f"{counts.failed} failed trials ({counts.failed_cells} cells never completed)",
         "diverged": f"{counts.diverged} diverged runs (not in the means)",
-        "collapsed": f"{counts.collapsed} runs collapsed to chance (they count in the means)",
+        "collapsed": f"{counts.collapsed} runs collapsed to chance (not in the means)",
         "unfinished": f"{counts.unfinished} trials not finished",
         "removed": f"{counts.removed} runs removed from the means by the outlier filter",
     }

@@ -1,42 +1,49 @@
-"""Protocols by name: what cells a study still wants, and one line on where it stands.
-
-A protocol is a pure function of the spec and the outcomes so far; it never opens a database, never trains.
-"""
+"""Protocols by name: the built-in ones, and those that installed packages announce."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Sequence
+from functools import cache
 
-from objectives.contract import Cell, Outcome, UsageError
-from study.protocols import adaptive, grid, low_resource, paper
-from study.protocols.defaults import Defaults, defaults
-from study.spec import PROTOCOLS, StudySpec
+from objectives.contract import Outcome, UsageError
+from study.protocols.adaptive import Adaptive
+from study.protocols.base import Defaults, Protocol, Subject
+from study.protocols.grid import Grid
+from study.protocols.low_resource import LowResource
+from study.protocols.outcomes import not_final
+from study.protocols.paper import Paper
+from study.specs.study_spec import StudySpec
 
-__all__ = ["Defaults", "Explain", "Wanted", "defaults", "explain", "get"]
+__all__ = ["Defaults", "Protocol", "Subject", "explained", "get", "known"]
 
-Wanted = Callable[[StudySpec, Sequence[Outcome]], list[Cell]]
-"""All cells that should have a trial and have no final outcome yet."""
-Explain = Callable[[StudySpec, Sequence[Outcome]], str]
-
-_PROTOCOLS: dict[str, tuple[Wanted, Explain]] = {
-    "grid": (grid.wanted, grid.explain),
-    "paper": (paper.wanted, paper.explain),
-    "low-resource": (low_resource.wanted, low_resource.explain),
-    "adaptive": (adaptive.wanted, adaptive.explain),
-}
+BUILT_IN: tuple[Protocol, ...] = (Grid(), Paper(), LowResource(), Adaptive())
+ENTRY_POINTS = "elsa.protocols"
 
 
-def get(name: str) -> Wanted:
+@cache
+def known() -> dict[str, Protocol]:
+    """All protocols by name, in the order in which help shows them."""
+    from importlib.metadata import entry_points
+
+    announced = [entry.load()() for entry in entry_points(group=ENTRY_POINTS)]
+    return {protocol.name: protocol for protocol in (*BUILT_IN, *announced)}
+
+
+def explained(spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
+    """One line on where a study is, the cells that `launch --settle` added too."""
+    told = get(spec.protocol).explain(spec, outcomes)
+    if not spec.extra:
+        return told
+    left = len(not_final(spec.extra_cells, outcomes))
+    return f"{told}; {len(spec.extra) - left} of {len(spec.extra)} cells finished that --settle added"
+
+
+def get(name: str) -> Protocol:
     """The protocol called `name`."""
-    return _named(name)[0]
-
-
-def explain(spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
-    """One line on where the study's protocol is."""
-    return _named(spec.protocol)[1](spec, outcomes)
-
-
-def _named(name: str) -> tuple[Wanted, Explain]:
-    if name not in _PROTOCOLS:
-        raise UsageError(f"unknown protocol {name!r}: choose from {', '.join(PROTOCOLS)}")
-    return _PROTOCOLS[name]
+    found = known().get(name)
+    if found is None:
+        close = difflib.get_close_matches(name, known(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known())}"
+        raise UsageError(f"unknown protocol {name!r}: {hint}")
+    return found

@@ -7,21 +7,23 @@ wherever it says most about the answer for its cost. Every decision is read from
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-import numpy as np
+from dataclasses import dataclass
+from typing import Literal
 
 from objectives.contract import Cell, Outcome, UsageError
-from study.protocols.budget import Purse
+from objectives.settings import setting
+from study.protocols.base import Defaults, Protocol, Subject
+from study.protocols.belief import RATE_MARGIN, Belief
+from study.protocols.budget import Purse, budget_of
 from study.protocols.evidence import FULL, Evidence, Spot, tuned_layers
-from study.protocols.posterior import RATE_MARGIN, Posterior
 from study.protocols.units import cell_units
-from study.spec import StudySpec
+from study.specs.study_spec import StudySpec
 
-RATE_DOUBT = 0.25
+RATE_DOUBT = 0.4
 """A rate this likely to beat the leader by more than the margin gets another seed."""
-RACE_SEEDS = 3
+RACE_SEEDS = 2
 """Most seeds a race spends on one rate."""
-SEEDS = 2
+SEEDS = 3
 """Fewest runs of the full model, if the spec has them."""
 DEPTH_SEEDS = 4
 """Fewest runs of the answer and the depth beyond it: they are cheap, and two may agree by chance."""
@@ -62,12 +64,10 @@ def check(spec: StudySpec) -> None:
         raise UsageError(f"--protocol {spec.protocol} has no depth to try: --frozen-layers names 0 alone")
 
 
-def posterior(
-    spec: StudySpec, outcomes: Sequence[Outcome], train_size: int | None = None
-) -> Posterior | None:
+def believe(spec: StudySpec, outcomes: Sequence[Outcome], train_size: int | None = None) -> Belief | None:
     """What the finished outcomes say; None while the full model has no complete run."""
     evidence = Evidence.of(spec, train_size, outcomes)
-    return Posterior(evidence) if any(depth == FULL for depth, _ in evidence.scores) else None
+    return Belief(evidence) if any(depth == FULL for depth, _ in evidence.runs) else None
 
 
 def next_cells(evidence: Evidence) -> list[Cell]:
@@ -88,13 +88,17 @@ def _next_spots(evidence: Evidence) -> list[Spot]:
     untried = [(FULL, rate) for rate in start if not evidence.tried((FULL, rate))]
     if untried:
         return untried
-    if not any(depth == FULL for depth, _ in evidence.scores):
+    if not any(depth == FULL for depth, _ in evidence.runs):
         return _any_full(evidence)
-    belief = Posterior(evidence)
+    belief = Belief(evidence)
+    if belief.no_answer is not None:
+        return _below_a_collapse(evidence) or _race(evidence, belief) or _learn_something(evidence, belief)
     return (
-        _race(evidence, belief)
+        _below_a_collapse(evidence)
+        or _race(evidence, belief)
         or _scan(evidence, belief)
         or _probe(evidence, belief)
+        or _repeat_at_chance(evidence, belief)
         or ([] if _settled(evidence, belief) else _most_telling(evidence, belief))
     )
 
@@ -111,7 +115,16 @@ def _any_full(evidence: Evidence) -> list[Spot]:
     return sorted(spots, key=lambda spot: (len(evidence.used.get(spot, ())), spot))[:1]
 
 
-def _race(evidence: Evidence, belief: Posterior) -> list[Spot]:
+def _below_a_collapse(evidence: Evidence) -> list[Spot]:
+    """While any run of the full model is at chance or diverged, the lowest rate that was not tried."""
+    lost = any(spot[0] == FULL for spot in evidence.diverged)
+    if not (lost or evidence.at_chance(FULL)):
+        return []
+    untried = [(FULL, i) for i in range(len(evidence.rates)) if not evidence.tried((FULL, i))]
+    return _available(evidence, untried)[:1]
+
+
+def _race(evidence: Evidence, belief: Belief) -> list[Spot]:
     """Untried neighbours of the leading rate, then the closest rival that may beat it by the margin."""
     leader = belief.leader
     sides = [i for i in (leader - 1, leader + 1) if 0 <= i < len(evidence.rates)]
@@ -120,101 +133,144 @@ def _race(evidence: Evidence, belief: Posterior) -> list[Spot]:
         return untried
     margin = RATE_MARGIN * (1 - evidence.spec.threshold)
     doubts = [
-        (belief.deficit_probability(leader, i, margin), -i)
+        (belief.worse(leader, i, margin), -i)
         for i in belief.tried_rates
-        if i != leader and evidence.runs((FULL, i)) < RACE_SEEDS
+        if i != leader and evidence.count((FULL, i)) < RACE_SEEDS
     ]
     doubt, rival = max(doubts, default=(0.0, 0))
     if doubt <= RATE_DOUBT:
         return []
     pair = sorted(
-        [(evidence.runs((FULL, leader)), (FULL, leader)), (evidence.runs((FULL, -rival)), (FULL, -rival))]
+        [(evidence.count((FULL, leader)), (FULL, leader)), (evidence.count((FULL, -rival)), (FULL, -rival))]
     )
     return _available(evidence, [spot for runs, spot in pair if runs < RACE_SEEDS])[:1]
 
 
-def _scan(evidence: Evidence, belief: Posterior) -> list[Spot]:
+def _learn_something(evidence: Evidence, belief: Belief) -> list[Spot]:
+    """Where the full model is no better than chance: every rate, lowest first, then a few seeds of the best.
+
+    After that the study has no answer, and freezes would not give it one.
+    """
+    untried = [(FULL, i) for i in range(len(evidence.rates)) if not evidence.tried((FULL, i))]
+    again = [(FULL, belief.leader)] if evidence.count((FULL, belief.leader)) < RACE_SEEDS else []
+    return _available(evidence, [*untried, *again])[:1]
+
+
+def _scan(evidence: Evidence, belief: Belief) -> list[Spot]:
     """The deepest depth not yet measured that could be the answer or lies beyond it.
 
     Quality need not fall with every layer, so nothing deeper than the answer is taken on trust.
     """
-    for j in range(len(evidence.depths) - 1, max(belief.answer - 2, -1), -1):
+    for j in range(len(evidence.depths) - 1, max(belief.place - 1, -1), -1):
         spot = (evidence.depths[j], _depth_rate(evidence, belief, evidence.depths[j]))
-        if j not in belief.measured and evidence.next_cell(spot):
+        if not belief.is_measured(evidence.depths[j]) and evidence.next_cell(spot):
             return [spot]
     return []
 
 
-def _probe(evidence: Evidence, belief: Posterior) -> list[Spot]:
+def _probe(evidence: Evidence, belief: Belief) -> list[Spot]:
     """Other learning rates where a better one would move the answer: beyond it, and at it while in doubt."""
     if evidence.spec.select != "per-depth":
         return []
     loss = 1 - evidence.spec.threshold
-    for j in (belief.answer, belief.answer - 1):
-        if j not in belief.measured or belief.passing[j] >= evidence.spec.confidence:
+    full = float(belief.measured.estimate.means[0])
+    for j in (belief.place + 1, belief.place):
+        depth = evidence.depths[j] if 0 <= j < len(evidence.depths) else FULL
+        rate = belief.best_rate(depth)
+        if depth == FULL or rate is None or belief.passing(depth) >= evidence.spec.confidence:
             continue
         # No rate wins back more than the whole allowed loss.
-        if belief.depth_means[j] < (evidence.spec.threshold - loss) * belief.full:
+        if _mean(belief, depth) < (evidence.spec.threshold - loss) * full:
             continue
-        depth = evidence.depths[j]
-        best = belief.best_rate(depth)
-        sides = [(depth, i) for i in (best + 1, best - 1) if 0 <= i < len(evidence.rates)]
-        spots = [spot for spot in sides if not evidence.tried(spot)] or belief.lucky(depth)
-        if _available(evidence, spots):
-            return _available(evidence, spots)
+        sides = [(depth, i) for i in (rate + 1, rate - 1) if 0 <= i < len(evidence.rates)]
+        spots = _available(evidence, [spot for spot in sides if not evidence.tried(spot)])
+        spots = spots or _available(evidence, _lucky(evidence, belief, depth))
+        if spots:
+            return spots
     return []
 
 
-def _depth_rate(evidence: Evidence, belief: Posterior, depth: int) -> int:
+def _lucky(evidence: Evidence, belief: Belief, depth: int) -> list[Spot]:
+    """Rates of a depth with a better mean than the one that stands for it, but too few runs to count."""
+    mean = _mean(belief, depth)
+    return sorted(
+        spot
+        for spot, runs in evidence.runs.items()
+        if spot[0] == depth and sum(run.score for run in runs) / len(runs) > mean
+    )
+
+
+def _mean(belief: Belief, depth: int) -> float:
+    place = next(i for i, d in enumerate(belief.group.depths) if d.frozen_layers == depth)
+    return float(belief.measured.estimate.means[place])
+
+
+def _repeat_at_chance(evidence: Evidence, belief: Belief) -> list[Spot]:
+    """A depth whose only run is at chance, although a deeper freeze learns: that may be the seed's fault."""
+    floor = evidence.floor
+    if floor is None:
+        return []
+    for j, depth in enumerate(evidence.depths[:-1]):
+        rate = belief.best_rate(depth)
+        beyond = [d for d in evidence.depths[j + 1 :] if belief.is_measured(d)]
+        alone = rate is not None and evidence.depth_count(depth) == 1 and evidence.at_chance(depth)
+        if alone and any(_mean(belief, d) > floor for d in beyond):
+            spots = _available(evidence, [(depth, rate or 0)])
+            if spots:
+                return spots
+    return []
+
+
+def _depth_rate(evidence: Evidence, belief: Belief, depth: int) -> int:
     """The learning rate of a new run at a depth: its own best, or the one most depths were run at.
 
     Another leader takes over only when that one has lost: changing costs the runs made so far.
     """
-    if evidence.spec.select == "per-depth" and evidence.depth_runs(depth):
-        return belief.best_rate(depth)
+    own = belief.best_rate(depth)
+    if own is not None:
+        return own
     runs = dict.fromkeys(belief.good_rates, 0)
-    for (frozen, rate), group in evidence.scores.items():
+    for (frozen, rate), group in evidence.runs.items():
         if frozen != FULL and rate in runs:
             runs[rate] += len(group)
-    return max(runs, key=lambda i: (runs[i], i == belief.leader, -i))
+    wish = max(runs, key=lambda i: (runs[i], i == belief.leader, -i))
+    if evidence.spec.select == "full-model":
+        wish = belief.full_rate
+    # Of a recorded study not every depth can be run at every rate.
+    can = [i for i in range(len(evidence.rates)) if evidence.next_cell((depth, i))]
+    return min(can, key=lambda i: (abs(i - wish), i), default=wish)
 
 
-def _settled(evidence: Evidence, belief: Posterior) -> bool:
-    enough = belief.probability[belief.answer] >= evidence.spec.confidence
-    return bool(enough) and not _thin(evidence, belief)
+def _settled(evidence: Evidence, belief: Belief) -> bool:
+    sure = belief.probability is not None and belief.probability >= evidence.spec.confidence
+    return sure and not _thin(evidence, belief)
 
 
-def _thin(evidence: Evidence, belief: Posterior) -> list[Spot]:
+def _thin(evidence: Evidence, belief: Belief) -> list[Spot]:
     """What an answer must not rest on too few runs of: the full model, the answer, the depth beyond it."""
-    beside = [evidence.depths[j] for j in (belief.answer - 1, belief.answer) if 0 <= j < len(evidence.depths)]
-    spots = [(depth, _depth_rate(evidence, belief, depth)) for depth in beside]
-    thin = [spot for spot in spots if sum(map(evidence.runs, belief.depth_spots(spot[0]))) < DEPTH_SEEDS]
-    leader = (FULL, belief.leader)
-    return _available(evidence, thin + ([leader] if evidence.runs(leader) < SEEDS else []))
+    places = [j for j in (belief.place, belief.place + 1) if 0 <= j < len(evidence.depths)]
+    beside = [evidence.depths[j] for j in places]
+    thin = [
+        (depth, _depth_rate(evidence, belief, depth))
+        for depth in beside
+        if belief.chosen_runs(depth) < DEPTH_SEEDS
+    ]
+    full = [(FULL, belief.full_rate)] if belief.chosen_runs(FULL) < SEEDS else []
+    return _available(evidence, thin + full)
 
 
-def _most_telling(evidence: Evidence, belief: Posterior) -> list[Spot]:
+def _most_telling(evidence: Evidence, belief: Belief) -> list[Spot]:
     """The spot whose next seed takes most doubt from the open depths per layer unit."""
-    if not belief.measured:
+    spots = [(depth, rate) for depth in evidence.depths if (rate := belief.best_rate(depth)) is not None]
+    if not spots:
         return []
-    spec = evidence.spec
-    threshold = spec.threshold
-    doubt = belief.open / (np.diag(belief.depth_covariance) + threshold**2 * belief.full_variance)
-    gains: list[tuple[float, Spot]] = []
-    for j, depth in enumerate(evidence.depths):
-        column, spot = belief.depth_covariance[:, j], (depth, _depth_rate(evidence, belief, depth))
-        gain = float(doubt @ column**2) / (column[j] + belief.variance(spot))
-        gains.append((gain / _cost(spec, depth), spot))
-    for i in belief.tried_rates:
-        fall = (
-            threshold**2
-            * belief.full_rates[i] ** 2
-            / (belief.rate_covariance[i, i] + belief.variance((FULL, i)))
-        )
-        if belief.shares[i] >= 0.05:
-            gains.append((float(doubt.sum()) * fall / _cost(spec, FULL), (FULL, i)))
+    gains = [
+        (belief.gain(spot) / _cost(evidence.spec, spot[0]), spot)
+        for spot in [*spots, (FULL, belief.full_rate)]
+    ]
     ranked = [spot for gain, spot in sorted(gains, key=lambda g: (-g[0], g[1])) if gain > 1e-12]
-    thin = _thin(evidence, belief) if belief.probability[belief.answer] >= spec.confidence else []
+    sure = belief.probability is not None and belief.probability >= evidence.spec.confidence
+    thin = _thin(evidence, belief) if sure or belief.probability is None else []
     return thin or _available(evidence, ranked)[:1]
 
 
@@ -228,22 +284,26 @@ def _cost(spec: StudySpec, depth: int) -> float:
 
 def _explain_size(spec: StudySpec, outcomes: Sequence[Outcome], size: int | None) -> str:
     where = "" if size is None else f"train size {size}: "
-    belief = posterior(spec, outcomes, size)
+    belief = believe(spec, outcomes, size)
     mine = [outcome for outcome in outcomes if outcome.cell.train_size == size]
     if belief is None:
         left = any(o.state in ("WAITING", "RUNNING") for o in mine) or not mine
         return where + ("no full-model run yet" if left else "every full-model run failed: no answer")
-    tuned = tuned_layers(spec.total_layers, belief.frozen_layers)
-    answer = f"{belief.frozen_layers} frozen ({tuned} tuned)"
-    probability = float(belief.probability[belief.answer])
-    figures = f"answer {answer} at {spec.threshold:.0%}, probability {probability:.2f}, {len(mine)} cells"
-    if belief.full <= 0:
-        figures = f"the full model scores {belief.full:.3g}: a share of it means nothing, {len(mine)} cells"
-    return where + figures + _ending(spec, outcomes, mine, size, probability)
+    told = f", {len(mine)} cells" + _ending(spec, outcomes, mine, size, belief.probability)
+    frozen = belief.frozen_layers
+    if frozen is None:
+        return f"{where}no answer: {belief.no_answer}{told}"
+    answer = f"{frozen} frozen ({tuned_layers(spec.total_layers, frozen)} tuned)"
+    sure = "" if belief.probability is None else f", probability {belief.probability:.2f}"
+    return f"{where}answer {answer} at {spec.threshold:.0%}{sure}{told}"
 
 
 def _ending(
-    spec: StudySpec, outcomes: Sequence[Outcome], mine: list[Outcome], size: int | None, probability: float
+    spec: StudySpec,
+    outcomes: Sequence[Outcome],
+    mine: list[Outcome],
+    size: int | None,
+    probability: float | None,
 ) -> str:
     if any(outcome.state in ("WAITING", "RUNNING") for outcome in mine):
         return ", searching"
@@ -251,13 +311,75 @@ def _ending(
     purse = Purse(spec, outcomes)
     if cells and purse.afford(cells):
         return ", searching"
+    sure = probability is not None and probability >= spec.confidence
     if cells:
         name = "budget" if purse.stated else "default budget"
         return (
             f"; stopped: the {name} of {purse.limit:.4g} {purse.unit} is spent"
-            + (f" before confidence {spec.confidence:g}" if probability < spec.confidence else "")
+            + ("" if sure else f" before confidence {spec.confidence:g}")
             + ("" if purse.stated else "; --budget allows more")
         )
-    if probability < spec.confidence:
+    if not sure:
         return f"; stopped: no seed is left that would help, confidence {spec.confidence:g} not reached"
     return f"; confidence {spec.confidence:g} reached"
+
+
+def read_budget(text: str) -> str:
+    """`60` cells, or `40units`: as much work as 40 fine-tunings of the full model."""
+    amount, _ = budget_of(text)
+    if not 0 < amount < 1e12:
+        raise ValueError("use a positive number of cells, or of full fine-tunings as 40units")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveSettings:
+    threshold: float = setting(
+        0.9, help="adaptive: the share of the full model's quality that is asked about", above=0, below=1
+    )
+    confidence: float = setting(
+        0.9, help="adaptive: stop at this probability of the answer", above=0, below=1
+    )
+    budget: str | None = setting(
+        None,
+        metavar="N",
+        help="adaptive: the most to spend, in cells (60) or in full fine-tunings' worth of work (40units)",
+        default_text="45% of what the paper's protocol costs",
+        read=read_budget,
+    )
+    select: Literal["per-depth", "full-model"] = setting(
+        "per-depth",
+        help="adaptive: try other learning rates where the answer lies (per-depth), or keep the full model's",
+    )
+
+
+class Adaptive(Protocol):
+    name = "adaptive"
+    summary = "finds the operating point at --threshold with a part of the grid"
+    settings = AdaptiveSettings
+    phased = True
+
+    def defaults(self, subject: Subject) -> Defaults:
+        # Seeds are the most that may be used: the search adds one only where the answer is still open.
+        return Defaults(frozen_layers=subject.upper_half, seeds=tuple(range(1, 11)))
+
+    def wanted(self, spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
+        return wanted(spec, outcomes)
+
+    def explain(self, spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
+        return explain(spec, outcomes)
+
+    def check(self, spec: StudySpec) -> None:
+        super().check(spec)
+        check(spec)
+
+    def outlook(self, spec: StudySpec) -> str:
+        purse = Purse(spec, [])
+        unit = "cells" if purse.unit == "cells" else "full fine-tunings' worth of work"
+        return f"then as many as it takes to be sure, within a budget of {purse.limit:.3g} {unit}"
+
+    def most_work(self, spec: StudySpec) -> float | None:
+        return Purse(spec, []).limit
+
+    def thresholds(self, spec: StudySpec) -> tuple[float, ...] | None:
+        return (spec.threshold,)

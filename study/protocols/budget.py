@@ -1,4 +1,4 @@
-"""What the adaptive search may still spend: the spec's budget, or a share of the paper's protocol.
+"""What the adaptive search may still spend: the spec's budget, or a share of what the paper did.
 
 Every trial that was ever planned is charged, failed ones too, and in units each depth's cache once.
 """
@@ -10,12 +10,13 @@ from functools import lru_cache
 
 from objectives.contract import Cell, Outcome
 from study.protocols.evidence import FULL
-from study.protocols.outcomes import grid_cells
+from study.protocols.outcomes import CLOSED, grid_cells
 from study.protocols.units import cell_units, prefix_units, study_units
-from study.spec import StudySpec
+from study.specs.study_spec import StudySpec
 
 BUDGET_SHARE = 0.45
-"""Without a budget of its own the search stops at this share of the paper's protocol on the same grid."""
+"""Without a budget of its own the search stops at this share of what the paper did on the same grid: every
+rate at 0 frozen, every other depth at one rate."""
 BUDGET_SEEDS = 5
 """Seeds per cell in that protocol, if the spec has as many."""
 
@@ -29,7 +30,8 @@ class Purse:
         self.spent = 0.0
         self._cached: set[tuple[int, int | None]] = set()
         for outcome in outcomes:
-            self._charge(outcome.cell)
+            if outcome.reason != CLOSED:
+                self._charge(outcome.cell)
 
     def _charge(self, cell: Cell) -> None:
         self.spent += self._price(cell)
@@ -54,13 +56,22 @@ class Purse:
         return bought
 
 
+def budget_of(text: str) -> tuple[float, str]:
+    """Amount and unit of `60` (cells) or `40units`."""
+    number = text.removesuffix("units")
+    try:
+        return float(number), "cells" if number == text else "units"
+    except ValueError:
+        raise ValueError("use a number of cells, or of full fine-tunings as 40units") from None
+
+
 @lru_cache(maxsize=64)
 def _budget(spec: StudySpec) -> tuple[float, str, bool]:
     if spec.budget is not None:
-        return float(spec.budget), spec.budget_unit, True
+        return *budget_of(spec.budget), True
     seeds = min(len(spec.seeds), BUDGET_SEEDS)
     layers, prefix, epochs = spec.total_layers, spec.recipe.prefix, spec.recipe.epochs
-    deeper = [depth for depth in spec.frozen_layers if depth != FULL]
-    cells = grid_cells(spec, [FULL], spec.learning_rates) + grid_cells(spec, deeper, spec.learning_rates[:1])
+    cells = grid_cells(spec, [FULL], spec.learning_rates)
+    cells += grid_cells(spec, [n for n in spec.frozen_layers if n != FULL], spec.learning_rates[:1])
     paper = study_units([cell for cell in cells if cell.seed in spec.seeds[:seeds]], layers, prefix, epochs)
     return BUDGET_SHARE * paper / cell_units(FULL, layers, prefix), "units", False

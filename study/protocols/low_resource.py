@@ -1,24 +1,37 @@
-"""The blog's protocol: every train size at every depth with every replicate, all wanted at once.
-
-It names sizes only; which examples a size means (nested, stratified) is the data code's to draw.
-"""
+"""The blog's protocol: few training examples, every train size at every depth with every replicate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from study.protocols.base import Defaults, Subject
+from study.protocols.grid import Grid
 
-from objectives.contract import Cell, Outcome
-from study.protocols.outcomes import grid_cells, not_final
-from study.spec import StudySpec
-
-
-def wanted(spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
-    return not_final(grid_cells(spec, spec.frozen_layers, spec.learning_rates), outcomes)
+BLOG_DEPTHS = (-1, 0, 2, 4, 8, 10, 12)
+BLOG_LAYERS = 12
+BLOG_SIZES = (50, 100, 200, 500, 1000)
 
 
-def explain(spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
-    left = wanted(spec, outcomes)
-    total = len(grid_cells(spec, spec.frozen_layers, spec.learning_rates))
-    sizes = {cell.train_size for cell in left}
-    open_sizes = f", {len(sizes)} of {len(spec.train_sizes)} train sizes open" if left else ""
-    return f"low-resource: {total - len(left)} of {total} cells final{open_sizes}"
+class LowResource(Grid):
+    name = "low-resource"
+    summary = "a grid at 50 to 1000 training examples; the best of two evaluations per epoch"
+
+    def defaults(self, subject: Subject) -> Defaults:
+        return Defaults(
+            frozen_layers=_blog_depths(subject.total_layers),
+            learning_rates=(5e-5,),
+            seeds=(1, 2, 3, 4, 5),
+            train_sizes=BLOG_SIZES,
+            recipe={
+                "batch_size": 16,
+                "epochs": 10,
+                "warmup": 1.0,
+                "evaluations_per_epoch": 2,
+                "score": "best",
+                "accuracy": True,
+            },
+        )
+
+
+def _blog_depths(total_layers: int) -> tuple[int, ...]:
+    """The blog's depths of 12 layers at the same share of another model's, each once."""
+    scaled = (n if n <= 0 else max(1, round(n * total_layers / BLOG_LAYERS)) for n in BLOG_DEPTHS)
+    return tuple(dict.fromkeys(scaled))

@@ -12,11 +12,12 @@ from typing import Literal
 
 import numpy as np
 
+from objectives.metrics import describe
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import task_key
 from study.analysis.intervals import CONFIDENCE, student
-from study.analysis.points import ModelPoint
+from study.analysis.model_points import ModelPoint, model_points
 from study.analysis.quality import Curve, DepthScore
 
 Verdict = Literal["agree", "differ", "cannot tell"]
@@ -49,7 +50,7 @@ class Gain:
     gain: float
     """Score minus the full model's score."""
     low: float | None
-    """95 % t-interval of the gain; None where a side has one run."""
+    """95 % interval of the gain, adjusted as the p-value is; None where a side has one run."""
     high: float | None
     p_value: float | None
     """Two-sided, adjusted for having picked the best of `compared` depths (Bonferroni)."""
@@ -106,7 +107,7 @@ def _tuned_claims(analysis: Analysis) -> list[Claim]:
     for name, figure in published.TUNED_LAYERS.items():
         ours = [
             m
-            for m in analysis.models
+            for m in model_points(analysis.points, as_paper=True)
             if published.model_key(m.model) == name
             and m.threshold == published.TUNED_THRESHOLD
             and m.train_size is None
@@ -136,7 +137,10 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
     elif not model.probability:
         verdict, because = "cannot tell", "no uncertainty can be claimed from these runs"
     elif model.tuned_layers == figure:
-        verdict, because = "agree", f"the same number, in {share:.0%} of the bootstrap draws"
+        verdict, because = "agree", f"the same number, with probability {share:.2f}"
+    elif figure in model.possible:
+        because = "depths that would give the published number a probability were not measured"
+        verdict = "cannot tell"
     elif share >= SIGNIFICANT:
         verdict, because = "cannot tell", f"the published number has probability {share:.2f} here"
     else:
@@ -229,12 +233,13 @@ def _gain(curve: Curve) -> Gain | None:
     freezes = [d for d in curve.depths if d.frozen_layers != 0 and d.score is not None]
     if full is None or full.score is None or not freezes:
         return None
-    best = max(freezes, key=lambda d: d.score or 0.0)
-    difference = (best.score or 0.0) - full.score
+    sign = 1.0 if describe(curve.metric).higher_is_better else -1.0
+    best = max(freezes, key=lambda d: sign * (d.score or 0.0))
+    difference = sign * ((best.score or 0.0) - full.score)
     if difference <= 0:
         return None
     shared = curve.paired and set(best.seeds) == set(full.seeds) and len(set(best.seeds)) == len(best.seeds)
-    low, high, p_value = _tested(best, full, shared)
+    low, high, p_value = _tested(best, full, shared, len(freezes), sign)
     return Gain(
         study=curve.study,
         model=curve.model,
@@ -245,7 +250,7 @@ def _gain(curve: Curve) -> Gain | None:
         gain=difference,
         low=low,
         high=high,
-        p_value=None if p_value is None else min(1.0, p_value * len(freezes)),
+        p_value=p_value,
         compared=len(freezes),
         runs=len(best.scores),
         full_runs=len(full.scores),
@@ -254,26 +259,29 @@ def _gain(curve: Curve) -> Gain | None:
 
 
 def _tested(
-    best: DepthScore, full: DepthScore, paired: bool
+    best: DepthScore, full: DepthScore, paired: bool, compared: int, sign: float
 ) -> tuple[float | None, float | None, float | None]:
-    """Student's test on the pairs, Welch's without; nothing with one run, or runs that never vary."""
+    """Student's test on the pairs, Welch's without; nothing with one run, or runs that never vary.
+
+    Interval and p-value are both adjusted for having picked the best of the depths compared (Bonferroni).
+    """
     from scipy import stats
 
     if min(len(best.scores), len(full.scores)) < 2:
         return None, None, None
     if paired:
         full_by_seed = dict(zip(full.seeds, full.scores, strict=True))
-        ours = np.array(best.scores)
-        theirs = np.array([full_by_seed[seed] for seed in best.seeds])
+        ours = sign * np.array(best.scores)
+        theirs = sign * np.array([full_by_seed[seed] for seed in best.seeds])
         if np.ptp(ours - theirs) == 0:
             return None, None, None
         result = stats.ttest_rel(ours, theirs)
     else:
         if np.ptp(best.scores) == 0 and np.ptp(full.scores) == 0:
             return None, None, None
-        result = stats.ttest_ind(best.scores, full.scores, equal_var=False)
-    interval = result.confidence_interval(0.95)
-    return float(interval.low), float(interval.high), float(result.pvalue)
+        result = stats.ttest_ind(sign * np.array(best.scores), sign * np.array(full.scores), equal_var=False)
+    interval = result.confidence_interval(1 - (1 - CONFIDENCE) / compared)
+    return float(interval.low), float(interval.high), min(1.0, float(result.pvalue) * compared)
 
 
 def _reach(runs: int, std: float) -> float:

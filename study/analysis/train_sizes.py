@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
+from objectives.metrics import describe
 from study.analysis.quality import Curve
 
 
@@ -28,7 +29,7 @@ class Summary:
     min: float
     max: float
     best: bool
-    """The highest mean at this train size; all of them where several are equal."""
+    """The best mean at this train size; all of them where several are equal."""
     chance: float | None
 
 
@@ -47,7 +48,8 @@ def sized(curves: Iterable[Curve]) -> list[Curve]:
 
 def _rows(curve: Curve) -> list[Summary]:
     measured = [depth for depth in curve.depths if depth.scores and depth.learning_rate is not None]
-    best = max((fmean(depth.scores) for depth in measured), default=0.0)
+    better = max if describe(curve.metric).higher_is_better else min
+    best = better((fmean(depth.scores) for depth in measured), default=0.0)
     return [
         Summary(
             study=curve.study,
@@ -63,7 +65,7 @@ def _rows(curve: Curve) -> list[Summary]:
             std=stdev(depth.scores) if len(depth.scores) > 1 else None,
             min=min(depth.scores),
             max=max(depth.scores),
-            best=fmean(depth.scores) >= best - 1e-12,
+            best=abs(fmean(depth.scores) - best) <= 1e-12,
             chance=curve.chance,
         )
         for depth in measured

@@ -1,0 +1,128 @@
+"""How much the depths' scores owe to the luck of the test examples, from each run's answers to each of them.
+
+All runs answered the same examples, so depths are compared example by example. What a run's own randomness
+does to single examples is in the spread over seeds already, and taken off here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from objectives import metrics
+from objectives.metrics import Metric
+from objectives.predictions import Predictions, unpack
+from study.analysis.samples import Sample
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+Stored = Mapping[tuple[str, int], str]
+"""Packed predictions by study and trial number."""
+GROUPS = 50
+"""Where a metric does not fall into a few kinds of examples, they are left out in this many groups."""
+_MOST_KINDS = 64
+
+
+class ExampleNoise:
+    """Finds the predictions of a table's rows; makes covariances over examples of them."""
+
+    def __init__(self, table: pd.DataFrame, stored: Stored):
+        self._stored = stored
+        known = bool(stored) and {"study", "trial"} <= set(table.columns)
+        self._keys = list(zip(table["study"], table["trial"], strict=True)) if known else []
+        self._cache: dict[tuple[str, int], Predictions] = {}
+
+    def covariance(self, samples: Sequence[Sample | None], metric: str) -> tuple[Array, int] | None:
+        """Of the depths' means over test examples, and how many there are; None where some run's answers are
+        not known."""
+        runs = [None if sample is None else self._of(sample) for sample in samples]
+        known = [run for found in runs if found is not None for run in found]
+        if not known or any(run is None for run in known):
+            return None
+        found = [run for run in known if run is not None]
+        if len({(len(run), run.form) for run in found}) != 1:
+            return None
+        influence = _influence(found, metrics.describe(metric))
+        rows = [None if own is None else np.stack([influence(run) for run in own if run]) for own in runs]
+        return _covariance(rows), len(found[0])
+
+    def _of(self, sample: Sample) -> list[Predictions | None]:
+        return [self._find(row) for row in sample.rows[sample.kept].tolist()]
+
+    def _find(self, row: int) -> Predictions | None:
+        if not self._keys or not isinstance(self._keys[row][0], str) or self._keys[row][1] is None:
+            return None
+        key = (self._keys[row][0], int(self._keys[row][1]))
+        if key not in self._stored:
+            return None
+        if key not in self._cache:
+            self._cache[key] = unpack(self._stored[key])
+        return self._cache[key]
+
+
+def _covariance(rows: Sequence[Array | None]) -> Array:
+    """From each depth's (runs, parts) influences: sums over parts, less the runs' own randomness."""
+    size = len(rows)
+    means = [None if own is None else own.mean(axis=0) for own in rows]
+    found = np.zeros((size, size))
+    for i, here in enumerate(means):
+        for j, there in enumerate(means[: i + 1]):
+            if here is not None and there is not None:
+                found[i, j] = found[j, i] = float(here @ there)
+    for i, own in enumerate(rows):
+        if own is not None and len(own) > 1:
+            noise = float(own.var(axis=0, ddof=1).sum()) / len(own)
+            found[i, i] = max(found[i, i] - noise, 0.0)
+    return found
+
+
+def _influence(runs: Sequence[Predictions], metric: Metric) -> Callable[[Predictions], Array]:
+    """What each example, or group of them, adds to a run's score: squares sum up to the score's variance."""
+    if runs[0].labels is None:
+        return lambda run: (run.outputs - run.outputs.mean()) / len(run)
+    classes = runs[0].form == "classes" and runs[0].labels.ndim == 1
+    if classes and max(len(np.unique(_kinds(run))) for run in runs) <= _MOST_KINDS:
+        return lambda run: _by_kind(run, metric)
+    return lambda run: _by_group(run, metric)
+
+
+def _kinds(run: Predictions) -> NDArray[np.int64]:
+    """A number for each example: of its label and the answer."""
+    assert run.labels is not None
+    kinds: NDArray[np.int64] = run.labels * run.outputs.shape[1] + run.outputs.argmax(axis=1)
+    return kinds
+
+
+def _by_kind(run: Predictions, metric: Metric) -> Array:
+    """Examples with the same label and answer have the same influence: each kind is left out once."""
+    _, first, of = np.unique(_kinds(run), return_index=True, return_inverse=True)
+    every, size = np.arange(len(run)), len(run)
+    without = np.array([run.score(metric, np.delete(every, at)) for at in first.tolist()])
+    changes = without[of]
+    scaled: Array = (changes.mean() - changes) * ((size - 1) / size) ** 0.5
+    return scaled
+
+
+def _by_group(run: Predictions, metric: Metric) -> Array:
+    parts = _parts(len(run))
+    without = np.array(
+        [run.score(metric, np.flatnonzero(parts != part)) for part in range(int(parts.max()) + 1)]
+    )
+    count = len(without)
+    scaled: Array = (without.mean() - without) * ((count - 1) / count) ** 0.5
+    return scaled
+
+
+@lru_cache(maxsize=16)
+def _parts(examples: int) -> NDArray[np.int64]:
+    """The same groups for all runs, so that they are compared on the same examples."""
+    order = np.random.default_rng(examples).permutation(examples)
+    parts: NDArray[np.int64] = order % min(GROUPS, examples)
+    return parts
