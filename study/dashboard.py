@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
-from study.command import add_storage, new_parser, note, run, storage_url
+from study.cli.command import add_storage, new_parser, note, run, storage_url
+from study.cli.numbers import whole
+from study.reporting.guard import EVERY_ADDRESS, LOOPBACK, Guard
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
     from storage.database import Database
     from storage.studies import StoredStudy
-    from study.publish import Publisher
-    from study.spec import StudySpec
+    from study.reporting.publish import Publisher
 
 EXAMPLES = """\
   python -m study.dashboard
   python -m study.dashboard --storage postgresql://user@host/studies --port 9000
+  python -m study.dashboard --host 0.0.0.0 --token auto --write
 """
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+TOKEN = "ELSA_DASHBOARD_TOKEN"
+SHORTEST_TOKEN = 8
+AUTO = "auto"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,11 +38,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_storage(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="port; 0 takes a free one (default: 8080)")
+    parser.add_argument(
+        "--port", type=whole(0, 65535), default=8080, help="port; 0 takes a free one (default: 8080)"
+    )
     parser.add_argument(
         "--no-refresh", action="store_true", help="show notes and figures as they are, without renewing them"
     )
+    parser.add_argument(
+        "--write", action="store_true", help="allow changes: renaming and deleting studies, editing notes"
+    )
+    parser.add_argument(
+        "--token",
+        metavar="TEXT",
+        default=os.environ.get(TOKEN),
+        help=f"ask for this token; auto makes one (default: ${TOKEN}, else none)",
+    )
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="answer requests for this name, too, such as a proxy's; may be repeated",
+    )
     arguments = parser.parse_args(argv)
+    token = _token(arguments.token)
     _check_installed()
     from storage.database import Database
 
@@ -44,12 +69,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     # One for the pages, one for the notes: they need different transactions.
     database, writer = Database.open(address), Database.open(address)
     try:
-        server = make_server(database, arguments.host, arguments.port)
-        if arguments.host not in LOOPBACK:
-            note(f"anybody who reaches {arguments.host}:{server.server_port} can read and change the studies")
+        server = make_server(
+            database,
+            arguments.host,
+            arguments.port,
+            write=arguments.write,
+            token=token,
+            allowed_hosts=arguments.allow_host,
+        )
+        if arguments.host not in LOOPBACK and token is None:
+            do = "read and change" if arguments.write else "read"
+            note(
+                f"anybody who reaches {arguments.host}:{server.server_port} can {do} the studies; see --token"
+            )
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        shown = f"?token={token}" if arguments.token == AUTO else ""
+        mode = "changes allowed" if arguments.write else "read-only"
         print(
-            f"dashboard of {database.display_url}: http://{host}:{server.server_port}/ (Ctrl-C ends it)",
+            f"dashboard of {database.display_url}: http://{host}:{server.server_port}/{shown} "
+            f"({mode}; Ctrl-C ends it)",
             flush=True,
         )
         with server, ExitStack() as stack:
@@ -62,32 +100,51 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _token(given: str | None) -> str | None:
+    if given == AUTO:
+        return secrets.token_urlsafe(24)
+    if given is not None and (len(given) < SHORTEST_TOKEN or not given.isascii() or not given.isprintable()):
+        # Never shown: it is a secret.
+        raise UsageError(f"--token: use at least {SHORTEST_TOKEN} ASCII characters, or auto")
+    return given
+
+
 def _publisher(database: Database) -> Publisher:
     """Keeps the notes fresh where no launcher does: workers that only join do not publish."""
-    from study.publish import Publisher
+    from study.reporting.publish import Publisher
 
     return Publisher(lambda: our_studies(database), name=f"dashboard-{os.getpid()}", on_trouble=note)
 
 
-def our_studies(database: Database) -> list[tuple[StoredStudy, StudySpec]]:
-    from study.spec import StudySpec
-
+def our_studies(database: Database) -> list[StoredStudy]:
     studies = [database.study(name) for name in database.study_names()]
-    specs = [(study, study.attributes().get("spec")) for study in studies]
-    return [(study, StudySpec.from_json(spec)) for study, spec in specs if spec is not None]
+    return [study for study in studies if "spec" in study.attributes()]
 
 
-def make_server(database: Database, host: str, port: int) -> WSGIServer:
+def make_server(
+    database: Database,
+    host: str,
+    port: int,
+    *,
+    write: bool = False,
+    token: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+) -> WSGIServer:
     """A server that answers several requests at once, on an engine that may be shared with workers."""
     from wsgiref.simple_server import make_server as bind
 
     from optuna_dashboard import wsgi
 
-    from storage.engine import READ_ONLY
+    from storage.deadlines import READ_ONLY
 
     # On SQLite: a page that is being read must not keep workers from writing.
     database.optuna_storage.engine.update_execution_options(**{READ_ONLY: True})
-    application: Any = wsgi(database.optuna_storage)
+    allowed = frozenset(name.lower().rstrip(".") for name in allowed_hosts)
+    if host in EVERY_ADDRESS:
+        allowed |= {socket.gethostname().lower()}
+    application: Any = Guard(
+        application=wsgi(database.optuna_storage), host=host, allowed_hosts=allowed, write=write, token=token
+    )
     logging.getLogger("optuna_dashboard").setLevel(logging.WARNING)
     try:
         return bind(host, port, application, server_class=_server_class(host), handler_class=_quiet_handler())
@@ -99,7 +156,7 @@ def make_server(database: Database, host: str, port: int) -> WSGIServer:
 
 
 def _check_installed() -> None:
-    from study.publish import MISSING
+    from study.reporting.publish import MISSING
 
     try:
         import optuna_dashboard  # noqa: F401
@@ -108,7 +165,6 @@ def _check_installed() -> None:
 
 
 def _server_class(host: str) -> type[WSGIServer]:
-    import socket
     from socketserver import ThreadingMixIn
     from wsgiref.simple_server import WSGIServer
 
@@ -117,7 +173,7 @@ def _server_class(host: str) -> type[WSGIServer]:
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def server_bind(self) -> None:
-            # The standard one looks its own name up, which may wait for a name server that is away.
+            # The standard one asks a name server for its own name, which may take long.
             from socketserver import TCPServer
 
             TCPServer.server_bind(self)
@@ -132,7 +188,7 @@ def _quiet_handler() -> Any:
 
     class Handler(WSGIRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
-            """A line per request would bury what a person should know."""
+            """Nothing: a line per request would hide the messages that matter."""
 
     return Handler
 

@@ -7,7 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from study.command import new_parser, run
+from study.cli.command import new_parser, run
+from study.cli.numbers import whole
+from study.reporting.files import check_file, write_text
 
 EXAMPLES = """  elsa layers --model bert-base
   elsa layers --demo
@@ -34,8 +36,8 @@ def count_parameters(model: str, labels: int = 2) -> ParameterTable:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    from objectives.layers import count_layers, find_layers
     from objectives.models import PUBLISHED_CONFIGS, load_config
+    from objectives.stack import count_layers, find_layers
 
     if model in PUBLISHED_CONFIGS:
         kind, facts = PUBLISHED_CONFIGS[model]
@@ -84,18 +86,21 @@ def make_parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--model", default="bert-base", help="hub name, short name or folder (bert-base)")
     which.add_argument("--demo", action="store_true", help="the embedded demo model")
-    parser.add_argument("--labels", type=int, default=2, help="classes of the task (2; 1 for a regression)")
+    parser.add_argument(
+        "--labels", type=whole(1, 100_000), default=2, help="classes of the task (2; 1 for a regression)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the table there as JSON")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
+    if arguments.json:
+        check_file(arguments.json, "--json")
     table = count_parameters("demo" if arguments.demo else arguments.model, arguments.labels)
     print(render(table))
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(asdict(table), file, indent=2)
+        write_text(arguments.json, json.dumps(asdict(table), indent=2))
     return 0
 
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from objectives.contract import UsageError
-from study import command
+from study.cli import command
+from study.cli.numbers import above
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from study.standing import Standing
+    from study.progress.standing import Standing
 
 EXAMPLES = """  elsa status
   elsa status --storage postgresql://db/elsa --watch
@@ -25,8 +25,6 @@ EXAMPLES = """  elsa status
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    if arguments.watch is not None and arguments.watch <= 0:
-        raise UsageError(f"--watch {arguments.watch:g}: seconds between looks, more than 0")
     from storage.database import Database
 
     database = Database.open(command.storage_url(arguments.storage))
@@ -46,7 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("study", nargs="*", metavar="STUDY", help="names (default: all of the storage)")
     command.add_storage(parser)
     parser.add_argument(
-        "--watch", type=float, nargs="?", const=2.0, metavar="SECONDS", help="look again and again (every 2)"
+        "--watch",
+        type=above(0, 86_400),
+        nargs="?",
+        const=2.0,
+        metavar="SECONDS",
+        help="look again and again (every 2)",
     )
     parser.add_argument("--json", action="store_true", help="for programs; with --watch one line per look")
     return parser
@@ -54,17 +57,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def standings(database: Database, names: Sequence[str]) -> list[Standing]:
     """How the named studies stand, or all of them."""
-    from storage.overview import read_overview
-    from study.spec import StudySpec
-    from study.standing import Standing
+    from study.progress.standing import read_standing
 
-    found = []
-    for study in [database.study(name) for name in names or database.study_names()]:
-        text = study.attributes().get("spec")
-        spec = None if text is None else StudySpec.from_json(text)
-        overview, grace = read_overview(study), study.terms.grace_seconds
-        found.append(Standing(name=study.name, spec=spec, overview=overview, grace_seconds=grace))
-    return found
+    return [read_standing(database.study(name)) for name in names or database.study_names()]
 
 
 def _text(arguments: argparse.Namespace, database: Database) -> str:

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from objectives.contract import UsageError
-from study.command import add_storage, new_parser, run
-
-if TYPE_CHECKING:
-    import pandas as pd
+from study.cli.command import add_storage, new_parser, note, run
+from study.reporting.files import check_file, write_text
+from study.reporting.names import count
 
 EXAMPLES = """\
   python -m study.table > trials.csv
   python -m study.table mrpc-bert-base-grid --storage sqlite:///elsa.db --out trials.csv
   python -m study.table first.csv second.csv --out both.csv
 """
-
-
-def to_csv(table: pd.DataFrame) -> str:
-    """The table's own columns; numbers as written by Python, so that reading gives the same ones."""
-    from study.trial_table import ORIGIN
-
-    text = table.drop(columns=[ORIGIN], errors="ignore").to_csv(index=False)
-    assert isinstance(text, str)
-    return text
-
-
-def write_csv(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Written beside and renamed, so that a reader never sees half of it."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_text(to_csv(table), encoding="utf-8")
-        beside.replace(target)
-    except OSError as error:
-        raise UsageError(f"--out {path} cannot be written: {error.strerror}") from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,15 +27,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_storage(parser)
     parser.add_argument("--out", metavar="PATH", help="write to a file instead of standard output")
     arguments = parser.parse_args(argv)
-    from study import trial_table
+    if arguments.out:
+        check_file(arguments.out, "--out")
+    from study.trials.sources import read
+    from study.trials.trial_table import to_csv
 
-    table = trial_table.load(arguments.sources, arguments.storage)
+    table = read(arguments.sources, arguments.storage).table
     skipped = table.attrs.get("skipped")
     if skipped:
-        print(f"elsa: skipped studies of other software: {', '.join(skipped)}", file=sys.stderr)
+        note(f"skipped studies of other software: {', '.join(skipped)}")
     if arguments.out:
-        write_csv(table, arguments.out)
-        print(f"{len(table)} trials written to {arguments.out}")
+        write_text(arguments.out, to_csv(table))
+        print(f"{count(len(table), 'trial')} written to {arguments.out}")
     else:
         sys.stdout.write(to_csv(table))
     return 0

@@ -1,6 +1,6 @@
 """The answer of a study in a sentence: how many layers to tune, what that keeps and what it saves.
 
-Words from an analysis and its costs; it decides nothing and invents no number.
+It puts an analysis and its costs into words; it computes nothing.
 """
 
 from __future__ import annotations
@@ -8,10 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from study.analysis import published
 from study.analysis.analyse import Analysis
-from study.analysis.points import ModelPoint, OperatingPoint
-from study.names import metric_name, task_name
-from study.reporting.series import Series
+from study.analysis.chance import kept_by_chance
+from study.analysis.model_points import ModelPoint
+from study.analysis.points import OperatingPoint
+from study.reporting.document import Answer
+from study.reporting.names import metric_name, task_name
+from study.reporting.series import Series, curve_key
+from study.reporting.sureness import how_sure, layers, reliability, what_would_change
 
 if TYPE_CHECKING:
     from study.analysis.costs import CurveCosts, DepthCost
@@ -20,13 +25,12 @@ CLOSE = 0.05
 """How near to the threshold the majority class must come to be mentioned."""
 
 
-def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[str, ...]:
-    """One sentence per model, protocol and train size, at the lowest threshold."""
+def answers(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[Answer, ...]:
+    """One per model, protocol and train size, at the lowest threshold."""
     threshold = min(analysis.thresholds)
     models = [m for m in analysis.models if m.threshold == threshold]
     series = Series(analysis.curves)
-    several = len(models) > 1
-    return tuple(_sentence(analysis, model, costs, series, named=several) for model in models)
+    return tuple(_answer(analysis, model, costs, series, named=len(models) > 1) for model in models)
 
 
 def facts(analysis: Analysis, costs: Sequence[CurveCosts] = ()) -> tuple[tuple[str, str], ...]:
@@ -47,8 +51,10 @@ def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tup
     if point.tuned_layers is None or point.frozen_layers is None:
         return []
     found = [(f"{point.tuned_layers} of {point.total_layers}", "layers to tune")]
-    if point.relative is not None:
+    if point.relative is not None and point.frozen_layers != 0:
         found.append((f"{100 * point.relative:.0f} %", "of full quality"))
+    if point.sureness is not None and not point.deepest_frozen_layers:
+        found.append((f"{point.sureness:.2f}", "probability of this answer"))
     cost = _cost(point, costs)
     told = {"seconds": "of the time", "peak_memory_bytes": "of the memory", "storage_bytes": "of the storage"}
     if cost is not None and cost.frozen_layers != 0:
@@ -75,22 +81,44 @@ def _scope_facts(analysis: Analysis) -> list[tuple[str, str]]:
     ]
 
 
-def _sentence(
+def _answer(
     analysis: Analysis, model: ModelPoint, costs: Sequence[CurveCosts], series: Series, *, named: bool
-) -> str:
-    whose = (model.model, model.protocol, model.train_size, model.threshold)
-    own = [p for p in analysis.points if (p.model, p.protocol, p.train_size, p.threshold) == whose]
+) -> Answer:
+    key = (model.model, model.protocol, model.train_size, model.threshold)
+    own = [p for p in analysis.points if (p.model, p.protocol, p.train_size, p.threshold) == key]
     size = "" if model.train_size is None else f" at {model.train_size:,} training examples"
-    opening = f"{series.of_protocol(model.model, model.protocol)}{size}: " if named else ""
+    whose = f"{series.of_protocol(model.model, model.protocol)}{size}" if named else None
     point = own[0] if len(own) == 1 else _limiting(model, own)
-    share = f"{100 * model.threshold:.4g} %"
     if point.tuned_layers is None or point.frozen_layers is None:
-        why = point.notes[0] if point.notes else f"no measured freeze keeps {share} of the full quality"
-        return f"{opening}{'N' if not opening else 'n'}o answer yet for {task_name(point.task)}: {why}."
+        return Answer(whose=whose, sentence=_no_answer(point, own, "n" if whose else "N"))
     where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, point, own)}"
-    parts = [f"{_kept(point)}{where}", *_savings(_cost(point, costs))]
-    said = f"{opening}{_advice(point, bool(opening))}: {', '.join(parts)}."
-    return f"{said}{_unsettled(model)}{_doubt(point)}{_warning(point)}"
+    kept = _kept(point)
+    # The full model keeps everything and saves nothing beside itself.
+    told = f": {', '.join([f'{kept}{where}', *_savings(_cost(point, costs))])}" if kept else where
+    advice = _advice(point)
+    return Answer(
+        whose=whose,
+        sentence=f"{advice if whose is None else advice[0].lower() + advice[1:]}{told}.",
+        remarks=tuple(
+            remark
+            for remark in (
+                _unsettled(model),
+                how_sure(model, point, several=len(own) > 1),
+                what_would_change(analysis, point),
+                reliability(point),
+                _warning(point),
+                _beyond_the_rates(analysis, point),
+                _left_out(model, own, point),
+                _published(analysis, model, own),
+            )
+            if remark
+        ),
+    )
+
+
+def _no_answer(point: OperatingPoint, own: Sequence[OperatingPoint], first: str) -> str:
+    task = f" for {task_name(point.task)}" if len(own) > 1 else ""
+    return f"{first}o answer{task}: {point.reason}."
 
 
 def _limiting(model: ModelPoint, own: Sequence[OperatingPoint]) -> OperatingPoint:
@@ -100,24 +128,20 @@ def _limiting(model: ModelPoint, own: Sequence[OperatingPoint]) -> OperatingPoin
     return min(exact or answered, key=lambda p: (-(p.tuned_layers or 0), p.relative or 0.0), default=own[0])
 
 
-def _advice(point: OperatingPoint, lower: bool) -> str:
+def _advice(point: OperatingPoint) -> str:
     tuned, total, frozen = point.tuned_layers, point.total_layers, point.frozen_layers
     if tuned == 0:
-        text = f"Freeze all {total} layers and tune the task head alone"
-    elif frozen == -1:
-        text = f"Fine-tune all {total} layers and freeze the embeddings"
-    elif frozen == 0 and not point.freezes:
-        text = f"Fine-tune all {total} layers; no freeze was measured"
-    elif frozen == 0:
-        text = f"Fine-tune all {total} layers; no measured freeze keeps {100 * point.threshold:.4g} %"
-    elif tuned == 1:
-        text = f"Fine-tune the last of {total} layers"
-    else:
-        text = f"Fine-tune the last {tuned} of {total} layers"
-    return text[0].lower() + text[1:] if lower else text
+        return f"Freeze all {total} layers and tune the task head alone"
+    if frozen == -1:
+        return f"Fine-tune all {total} layers and freeze the embeddings"
+    if frozen == 0:
+        return f"Fine-tune all {total} layers; no measured freeze keeps {100 * point.threshold:.4g} %"
+    return f"Fine-tune the last {'' if tuned == 1 else f'{tuned} '}of {total} layers"
 
 
 def _kept(point: OperatingPoint) -> str:
+    if point.frozen_layers == 0:
+        return ""
     if point.relative is None:
         return "quality relative to full unknown"
     interval = ""
@@ -149,8 +173,8 @@ def _times(share: float) -> str:
 
 
 def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoint]) -> str:
-    """Which of the points behind one number this is, and what it was compared with."""
-    silent = [task for task in (*model.excluded, *model.left_out) if task != point.task]
+    """Which of the points behind one number this is, and among how many."""
+    silent = {task for task in (*model.excluded, *model.left_out) if task != point.task}
     voting = {p.task for p in own if p.task not in silent}
     same = [p for p in own if p.task == point.task]
     parts = [f" by {metric_name(point.metric)}"] if len({p.metric for p in same}) > 1 else []
@@ -163,50 +187,68 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
     }
     compared = next((f"{count} {things}" for things, count in counts.items() if count > 1), None)
     parts += [f", the most demanding of {compared}"] if compared else []
-    without = [task_name(task) for task in silent if task != model.at_most_task]
-    return "".join(parts) + (f" ({', '.join(without)} left out)" if without else "")
+    return "".join(parts)
+
+
+def _left_out(model: ModelPoint, own: Sequence[OperatingPoint], point: OperatingPoint) -> str:
+    """Tasks that are not behind the model's number, and why."""
+    if len(own) == 1:
+        return ""
+    told = [f"{task_name(task)} is left out, as in the paper." for task in model.excluded]
+    told += [
+        f"{task_name(task)} is left out: {why}."
+        for task, why in model.left_out.items()
+        if task not in (point.task, model.at_most_task)
+    ]
+    return " ".join(told)
 
 
 def _unsettled(model: ModelPoint) -> str:
     """Depths that were not measured: fewer layers may do, or a task not followed deep enough need more."""
-    said = ""
+    parts = []
     if model.at_least_tuned_layers is not None:
-        said = f" As few as {model.at_least_tuned_layers} may do: the depths between were not measured."
-    if model.at_most_tuned_layers is None or model.at_most_task is None:
-        return said
-    task = task_name(model.at_most_task)
-    return f"{said} {task} may need up to {model.at_most_tuned_layers}: nothing deeper was measured there."
+        parts.append(f"As few as {model.at_least_tuned_layers} may do: the depths between were not measured.")
+    if model.at_most_tuned_layers is not None and model.at_most_task is not None:
+        task, most = task_name(model.at_most_task), model.at_most_tuned_layers
+        parts.append(f"{task} may need up to {most}: nothing deeper was measured there.")
+    return " ".join(parts)
 
 
-def _doubt(point: OperatingPoint) -> str:
-    """What to do where the runs do not make the answer sure."""
-    if point.relative_low is None and (point.trials < 2 or point.full_trials < 2):
-        return " That is one run: its uncertainty is unknown."
-    sure = point.confident_tuned_layers
-    if sure is None or point.tuned_layers is None or sure <= point.tuned_layers:
+def _beyond_the_rates(analysis: Analysis, point: OperatingPoint) -> str:
+    """An optimum at the edge of the rates tried, for the full model or the answer: others may change it."""
+    curve = next(c for c in analysis.curves if curve_key(c) == curve_key(point))
+    edges = {d.rate_edge for n in (0, point.frozen_layers) if n is not None and (d := curve.at(n))} - {None}
+    if not edges:
         return ""
-    layers = "1 layer" if sure == 1 else f"{sure} layers"
-    return f" To be 95 % sure of {100 * point.threshold:.4g} %, tune {layers}."
+    beyond = {"lowest": "lower", "highest": "higher"}
+    further = " and ".join(word for edge, word in beyond.items() if edge in edges)
+    return f"Rates {further} than those tried may change it: the best was at the edge."
+
+
+def _published(analysis: Analysis, model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
+    """The paper's number, where this is one of its models, over several tasks as in the paper."""
+    key = published.model_key(model.model) if model.train_size is None else None
+    if key is None or model.threshold != published.TUNED_THRESHOLD or len({p.task for p in own}) < 2:
+        return ""
+    if any(p.demo for p in own):
+        return ""
+    how = "" if analysis.as_paper else ", in its own way of counting (--as-paper)"
+    return f"The paper found {layers(published.TUNED_LAYERS[key])} for {key}{how}."
 
 
 def _warning(point: OperatingPoint) -> str:
     """Where the majority class alone comes close to the threshold, the share of full quality says little."""
-    if not point.chance or not point.full_score:
+    kept = kept_by_chance(point.metric, point.chance, point.full_score)
+    if kept is None or kept < point.threshold - CLOSE:
         return ""
-    if point.chance < (point.threshold - CLOSE) * point.full_score:
-        return ""
-    if point.chance >= point.full_score:
-        return " But the full model is no better than the majority class: shares of its quality say nothing."
-    alone = f" But the majority class alone keeps {100 * point.chance / point.full_score:.0f} % here"
+    alone = f"But the majority class alone keeps {100 * kept:.0f} % here"
     corrected = point.chance_corrected
     if corrected is None or corrected.tuned_layers is None:
         return f"{alone}."
     share = f"{100 * point.threshold:.4g} %"
-    return f"{alone}; to keep {share} of what is above it, tune {corrected.tuned_layers} layers."
+    return f"{alone}; to keep {share} of what is above it, tune {layers(corrected.tuned_layers)}."
 
 
 def _cost(point: OperatingPoint, costs: Sequence[CurveCosts]) -> DepthCost | None:
-    own = (point.study, point.model, point.task, point.train_size, point.metric)
-    found = (c for c in costs if (c.study, c.model, c.task, c.train_size, c.metric) == own)
-    curve = next(found, None)
+    curve = next((c for c in costs if curve_key(c) == curve_key(point)), None)
     return None if curve is None or point.frozen_layers is None else curve.at(point.frozen_layers)

@@ -9,6 +9,9 @@ from study.reporting import theme
 from study.reporting.document import Chart, Figure, Key
 
 WIDTH = 1120
+DASHBOARD_WIDTH = 480
+NUMBER_WIDTH = 32
+"""Of a square in pixels, so that a number fits into it; report.js knows it, too."""
 _TITLE, _BOTTOM, _GAP_X, _GAP_Y, _LEFT, _RIGHT = 44, 56, 78, 92, 70, 24
 _LEGEND_ROW, _HEADING = 20, 26
 
@@ -40,7 +43,7 @@ def composite(chart: Chart, *, badges: Sequence[str] = (), colours: str = "light
             "anchor": f"x{suffix}",
         }
         data += [
-            trace | {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}", "showlegend": False}
+            _fitting(trace, panel_width) | {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}", "showlegend": False}
             for trace in panel.figure["data"]
         ]
         layout["shapes"] += [_moved(shape, suffix) for shape in own.get("shapes", ())]
@@ -64,7 +67,7 @@ def single(chart: Chart, index: int, *, badges: Sequence[str] = (), colours: str
     layout["title"] = frame["title"] | {"font": {"size": 15, "color": f"{theme.TOKEN}ink"}}
     layout["legend"] = frame["legend"] | {"y": -0.2, "yref": "paper"}
     del layout["width"]
-    data = [trace | {"showlegend": False} for trace in panel.figure["data"]]
+    data = [_fitting(trace, DASHBOARD_WIDTH) | {"showlegend": False} for trace in panel.figure["data"]]
     data += [_legend(key) for key in chart.legend]
     return theme.resolve({"data": data, "layout": layout}, colours)
 
@@ -80,7 +83,7 @@ def _frame(title: str, height: int) -> dict[str, Any]:
         "paper_bgcolor": f"{theme.TOKEN}paper",
         "plot_bgcolor": f"{theme.TOKEN}paper",
         "title": {
-            "text": title,
+            "text": theme.words(title),
             "x": 0,
             "xref": "paper",
             "y": 1,
@@ -105,6 +108,12 @@ def _frame(title: str, height: int) -> dict[str, Any]:
     }
 
 
+def _fitting(trace: dict[str, Any], width: float) -> dict[str, Any]:
+    """Without the numbers in a heat map's squares where these are too narrow for them."""
+    narrow = "texttemplate" in trace and width / len(trace["x"]) < NUMBER_WIDTH
+    return {name: value for name, value in trace.items() if not (narrow and name == "texttemplate")}
+
+
 def _moved(shape: dict[str, Any], suffix: str) -> dict[str, Any]:
     x_reference = f"x{suffix} domain" if "domain" in str(shape.get("xref", "")) else f"x{suffix}"
     return shape | {"xref": x_reference, "yref": f"y{suffix}"}
@@ -112,7 +121,7 @@ def _moved(shape: dict[str, Any], suffix: str) -> dict[str, Any]:
 
 def _heading(label: str, left: float, top: float) -> dict[str, Any]:
     return {
-        "text": f"<b>{label}</b>",
+        "text": f"<b>{theme.words(label)}</b>",
         "x": left,
         "xref": "paper",
         "xanchor": "left",
@@ -130,6 +139,9 @@ _LEGEND_SYMBOLS = {
     "full": "circle",
     "hollow": "circle-open",
     "bar": "line-ew",
+    "band": "square",
+    "patch": "square",
+    "frame": "square-open",
     "dot": "circle",
 }
 
@@ -147,17 +159,14 @@ def _legend(key: Key) -> dict[str, Any]:
         "type": "scatter",
         "x": [None],
         "y": [None],
-        "name": key.label,
+        "name": theme.words(key.label),
         "showlegend": True,
     }
-    if key.dash in ("band", "square"):
-        marker = {"symbol": "square", "size": 12, "color": key.colour}
-        return shown | {"mode": "markers", "marker": marker}
     marker = {
         "symbol": _LEGEND_SYMBOLS.get(key.symbol or "", key.symbol or "circle"),
-        "size": 8,
+        "size": 12 if key.symbol in ("band", "patch", "frame") else 8,
         "color": key.colour,
-        "line": {"width": 2 if key.symbol == "bar" else 1, "color": key.colour},
+        "line": {"width": 2 if key.symbol in ("bar", "frame") else 1, "color": key.colour},
     }
     if key.symbol in _LEGEND_SYMBOLS:
         return shown | {"mode": "markers", "marker": marker}

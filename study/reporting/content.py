@@ -1,66 +1,152 @@
-"""What the report says, in order: the answer, then the evidence for it, then how it came about."""
+"""What a document says, in order: the answer, then the evidence for it, then how it was made."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from study import names
-from study.analysis import low_resource as low
+from study import protocols
 from study.analysis import published
-from study.analysis.analyse import Analysis
+from study.analysis import train_sizes as low
+from study.analysis.analyse import Analysis, analyse
 from study.analysis.costs import CurveCosts, costs
-from study.provenance import Provenance
-from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, making, points, tables
-from study.reporting import published as beside
+from study.analysis.tested_points import tested
+from study.cli.command import default_display
+from study.cli.flags import command_line
+from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, making, names, tables
+from study.reporting import paper_tables as beside
+from study.reporting import point_tables as points
 from study.reporting.answer import answers, facts
-from study.reporting.document import Block, Bullets, Document, Section, Words
+from study.reporting.document import Block, Bullets, Chart, Code, Document, Remark, Section, Table, Words
 from study.reporting.failures import failures_table
-from study.reporting.low_resource import low_resource_tables
-from study.reporting.remarks import caveats, dropout_left_out, few_examples, notes
+from study.reporting.files import slug
+from study.reporting.remarks import caveats, notes
 from study.reporting.series import Series
+from study.reporting.size_tables import low_resource_tables
+from study.reporting.tested_table import tested_table
+from study.trials.provenance import Provenance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-DEMO = "DEMO: a tiny model on a made-up language; the numbers say nothing about real tasks."
-RECORDED = "RECORDED: the cells were answered from a trial table; nothing was trained."
+    from study.trials.sources import Reading
+
+SAME_ANSWER = (
+    "Terminal, report and dashboard note show this one analysis; other --select, --outliers, --thresholds or "
+    "--pairing may give another answer."
+)
+ADAPTIVE = (
+    "The adaptive search ran only the cells that its threshold needed: an exhaustive grid may give another "
+    "answer, and elsa simulate counts how often."
+)
+WARNINGS = {
+    "demo": "DEMO: a tiny model on a made-up language; the numbers say nothing about real tasks.",
+    "recorded": "RECORDED: the cells were answered from a trial table; nothing was trained.",
+    "quick": "QUICK: a first look with few depths, one learning rate, two seeds and a part of the data; a "
+    "full study may answer otherwise.",
+}
+"""What is said wherever a study of that mark is shown."""
+_OUTLIERS = {
+    "none": "Quality is the mean of the runs that learned; collapsed ones are counted apart.",
+    "paper": "Quality is the mean of the runs that the paper's filter keeps; so are intervals and "
+    "probabilities.",
+}
+
+
+def analyse_studies(reading: Reading, **options: Any) -> Analysis:
+    """As searches chose their cells, where all studies are searches: at their thresholds and kind of
+    rates."""
+    studies = dict(reading.provenance.studies)
+    sought = [protocols.get(spec.protocol).thresholds(spec) for spec in studies.values()]
+    if sought and None not in sought and _only_of(reading.table, set(studies)):
+        options.setdefault("thresholds", sorted({share for shares in sought for share in shares or ()}))
+        selects = {spec.select for spec in studies.values()}
+        if len(selects) == 1:
+            options.setdefault("select", selects.pop())
+    return analyse(reading.table, predictions=reading.predictions, **options)
+
+
+def _only_of(table: pd.DataFrame, studies: set[str]) -> bool:
+    return "study" in table and bool(table["study"].isin(studies).all())
+
+
+def telling(
+    analysis: Analysis, table: pd.DataFrame | None = None, provenance: Provenance | None = None
+) -> Document:
+    """What every rendering says: the answer, the operating points, the caveats, the settings."""
+    provenance = provenance or Provenance()
+    found = () if table is None else costs(table, analysis)
+    marks = _marks(analysis, table, provenance)
+    return Document(
+        title=_title(analysis),
+        badges=tuple(marks),
+        warnings=(*(WARNINGS[mark] for mark in marks), *_unfinished(analysis)),
+        answers=answers(analysis, found),
+        facts=facts(analysis, found),
+        sections=(
+            Section("operating-points", "Operating points", _points(analysis, table)),
+            _trust(table, analysis, provenance),
+            Section("making", "How this was made", (_settings(analysis, provenance),)),
+            *_export(analysis, provenance),
+        ),
+    )
 
 
 def document(table: pd.DataFrame, analysis: Analysis, provenance: Provenance | None = None) -> Document:
-    found = costs(table, analysis)
+    """The whole report: the same answer and tables, with the evidence around them."""
     provenance = provenance or Provenance()
-    demo = analysis.demo or any(spec.demo for _, spec in provenance.studies)
-    recorded = is_recorded(table) or any(spec.recorded for _, spec in provenance.studies)
+    short = telling(analysis, table, provenance)
+    answer, trust, made, *export = short.sections
     sections = (
         _quality(analysis),
-        _points(analysis),
+        replace(answer, blocks=(*answer.blocks, *_beside_the_paper(analysis))),
         _claims(analysis),
         _rates(analysis),
-        _costs(analysis, found),
+        _costs(analysis, costs(table, analysis)),
         _low_resource(analysis),
         _learning(analysis, provenance),
-        _trust(table, analysis, provenance),
-        _making(analysis, provenance),
+        trust,
+        replace(made, blocks=(*made.blocks, *_specs(provenance))),
+        *export,
     )
-    return Document(
-        title=_title(analysis),
-        badges=(*(["demo"] if demo else []), *(["recorded"] if recorded else [])),
-        warnings=(*([DEMO] if demo else []), *([RECORDED] if recorded else []), *_unfinished(analysis)),
-        answers=answers(analysis, found),
-        facts=facts(analysis, found),
-        sections=tuple(section for section in sections if section is not None),
-    )
+    return replace(short, sections=_with_files_apart(section for section in sections if section is not None))
+
+
+def _with_files_apart(sections: Iterable[Section]) -> tuple[Section, ...]:
+    """Two models may be called `a/b` and `a-b`: no table or chart may be written over another."""
+    taken: set[tuple[type, str]] = set()
+
+    def apart(block: Block) -> Block:
+        if not isinstance(block, Table | Chart):
+            return block
+        name, number = block.name, 1
+        while (type(block), slug(name).lower()) in taken:
+            number += 1
+            name = f"{block.name}_{number}"
+        taken.add((type(block), slug(name).lower()))
+        return replace(block, name=name)
+
+    return tuple(replace(section, blocks=tuple(map(apart, section.blocks))) for section in sections)
 
 
 def _unfinished(analysis: Analysis) -> list[str]:
-    left = analysis.counts.unfinished
-    return [f"NOT FINISHED: {left:,} trials are waiting or running; the answer may change."] if left else []
+    left = names.count(analysis.counts.unfinished, "trial")
+    told = f"NOT FINISHED: {left} waiting or running; the answer may change."
+    return [told] if analysis.counts.unfinished else []
 
 
-def is_recorded(table: pd.DataFrame) -> bool:
-    if "recorded" not in table:
+def _marks(analysis: Analysis, table: pd.DataFrame | None, provenance: Provenance) -> list[str]:
+    """Which of WARNINGS hold: by the studies' specs, or by the columns of a table."""
+    specs = [spec for _, spec in provenance.studies]
+    found = {mark for mark in WARNINGS if is_marked(table, mark) or any(getattr(s, mark) for s in specs)}
+    return [mark for mark in WARNINGS if mark in found | ({"demo"} if analysis.demo else set())]
+
+
+def is_marked(table: pd.DataFrame | None, mark: str) -> bool:
+    if table is None or mark not in table:
         return False
-    return bool(table["recorded"].fillna("").astype(str).str.lower().isin(("true", "1", "1.0")).any())
+    return bool(table[mark].fillna("").astype(str).str.lower().isin(("true", "1", "1.0")).any())
 
 
 def _title(analysis: Analysis) -> str:
@@ -82,19 +168,41 @@ def _quality(analysis: Analysis) -> Section:
     if undefined:
         series = Series(analysis.curves)
         told = (f"{series.name(c)} on {names.task_name(c.task)}: {c.undefined}" for c in undefined)
-        blocks.append(Bullets(tuple(told)))
+        blocks.append(Bullets(tuple(map(Remark, told))))
     blocks.append(tables.quality_table(analysis))
     return Section("quality", "Quality against depth", tuple(blocks))
 
 
-def _points(analysis: Analysis) -> Section:
+def _points(analysis: Analysis, table: pd.DataFrame | None) -> tuple[Block, ...]:
     models = points.models_table(analysis)
-    blocks: list[Block] = [*([models] if models else []), *points.points_tables(analysis)]
-    like_the_paper = beside.paper_tables(analysis)
-    if like_the_paper:
-        blocks += [Words(beside.PAPER_TABLES), *like_the_paper]
+    tests = None if table is None else tested_table(tested(table, analysis), Series(analysis.curves))
+    return (
+        *([models] if models else []),
+        *points.points_tables(analysis),
+        *([tests] if tests else []),
+    )
+
+
+def _export(analysis: Analysis, provenance: Provenance) -> list[Section]:
+    """How to get a model of the study; nothing where nothing was trained."""
+    trained = [name for name, spec in provenance.studies if not spec.recorded]
+    if not trained:
+        return []
+    share = f"{min(analysis.thresholds):g}"
+    words = Words(f"This writes the fine-tuned model of the operating point at {share}, with a model card:")
+    elsewhere = [place for place in provenance.storages if place != default_display()]
+    where = ["--storage", elsewhere[0]] if elsewhere else []
+    commands = [
+        command_line(["elsa", "export", name, "--threshold", share, "--out", slug(name), *where])
+        for name in trained
+    ]
+    return [Section("export", "The model", (words, Code("\n".join(commands))))]
+
+
+def _beside_the_paper(analysis: Analysis) -> list[Block]:
+    tables = beside.paper_tables(analysis)
     gains = beside.gains_table(analysis)
-    return Section("operating-points", "Operating points", (*blocks, *([gains] if gains else [])))
+    return [*([Words(beside.PAPER_TABLES)] if tables else []), *tables, *([gains] if gains else [])]
 
 
 def _claims(analysis: Analysis) -> Section | None:
@@ -121,7 +229,9 @@ def _costs(analysis: Analysis, found: tuple[CurveCosts, ...]) -> Section:
     if not any(d.seconds is not None for c in found for d in c.depths):
         blocks.insert(0, Words("The trials recorded no training time and no memory."))
     extra = tuple(dict.fromkeys(note for c in found for note in c.notes))
-    return Section("cost", "Quality against cost", (*blocks, *([Bullets(extra)] if extra else [])))
+    return Section(
+        "cost", "Quality against cost", (*blocks, *([Bullets(tuple(map(Remark, extra)))] if extra else []))
+    )
 
 
 def _low_resource(analysis: Analysis) -> Section | None:
@@ -136,40 +246,54 @@ def _low_resource(analysis: Analysis) -> Section | None:
 
 def _learning(analysis: Analysis, provenance: Provenance) -> Section:
     chart = figure_runs.learning_curves(analysis.curves, provenance.curves)
-    missing = Words(
-        "No learning curves here: trial tables do not carry them, and recorded cells have none. "
-        "A report made from the database of a study that trained shows them."
+    if any(not spec.recorded for _, spec in provenance.studies):
+        missing = "Every run was evaluated once, at its end: there is no learning curve to draw."
+    elif provenance.studies:
+        missing = "Recorded trials have no learning curves."
+    else:
+        missing = (
+            "Trial tables do not carry learning curves; a report made from a study's database shows them."
+        )
+    return Section("learning-curves", "Learning curves", (chart or Words(missing),))
+
+
+def _trust(table: pd.DataFrame | None, analysis: Analysis, provenance: Provenance) -> Section:
+    counts = analysis.counts
+    counted = (
+        f"{names.count(analysis.trials, 'trial')}: {counts.complete:,} complete, {counts.failed:,} failed, "
+        f"{counts.collapsed:,} collapsed, {counts.diverged:,} diverged, {counts.unfinished:,} unfinished, "
+        f"{counts.removed:,} filtered out."
     )
-    return Section("learning-curves", "Learning curves", (chart or missing,))
-
-
-def _trust(table: pd.DataFrame, analysis: Analysis, provenance: Provenance) -> Section:
-    of_method = (*few_examples(analysis, provenance), *dropout_left_out(provenance))
-    blocks: list[Block] = [Bullets((*caveats(analysis), *of_method)), failures_table(table, analysis)]
+    blocks: list[Block] = [Bullets(caveats(analysis, provenance)), Words(counted)]
+    blocks.append(failures_table(table, analysis))
     found = notes(analysis)
     if found:
-        blocks += [Words("What the analysis noted on the way:"), Bullets(found)]
-    return Section("trust", "Failures and caveats", tuple(blocks))
+        blocks += [Words("Notes of the analysis:"), Bullets(found)]
+    return Section("trust", "Caveats and failures", tuple(blocks))
 
 
-def _making(analysis: Analysis, provenance: Provenance) -> Section:
+def _settings(analysis: Analysis, provenance: Provenance) -> Bullets:
     rates = {
         "per-depth": "chosen at each depth by the best mean",
         "full-model": "the full model's best, at every depth (as in the paper)",
     }[analysis.select]
     settings = [
         f"Learning rate: {rates}.",
-        f"Outlier filter: {'none' if analysis.outliers == 'none' else 'the paper’s'}.",
-        f"{analysis.draws:,} bootstrap draws; pairing by seed: {analysis.pairing}.",
+        _OUTLIERS[analysis.outliers],
+        f"{analysis.draws:,} draws of the depths' quality; pairing by seed: {analysis.pairing}.",
+        SAME_ANSWER,
     ]
+    if any(c.protocol == "adaptive" for c in analysis.curves):
+        settings.append(ADAPTIVE)
     if provenance.storages:
         settings.append(f"Read from {', '.join(provenance.storages)}.")
     if analysis.skipped:
         settings.append(f"Studies of other software were skipped: {', '.join(analysis.skipped)}.")
-    blocks: list[Block] = [Bullets(tuple(settings))]
+    return Bullets(tuple(map(Remark, settings)))
+
+
+def _specs(provenance: Provenance) -> list[Block]:
     studies = making.studies_table(provenance)
     if studies is None:
-        blocks.append(Words("Made from trial tables alone: they do not carry specs, versions or machines."))
-    else:
-        blocks += [studies, *making.machines_tables(provenance)]
-    return Section("making", "How this was made", tuple(blocks))
+        return [Words("Made from trial tables alone: they do not carry specs, versions or machines.")]
+    return [studies, *making.machines_tables(provenance)]

@@ -1,14 +1,16 @@
-"""What a report is made of, before it is a page, a text or a file: sections of words, tables and charts.
+"""What a report is made of, before it is a page, a text or a file: an answer, then sections of blocks.
 
-One content for every rendering, so that HTML, Markdown and CSV cannot tell different stories.
+Every rendering (terminal, Markdown, HTML, CSV, the dashboard's note) reads the same document, so that they
+cannot give different answers.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, cast
+
+from study.reporting.files import slug
 
 Value = str | int | float | bool | None
 Figure = dict[str, Any]
@@ -24,33 +26,61 @@ def plain(value: Value) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def slug(name: str) -> str:
-    """A file's name from any name: models may be called `org/model` or be a path."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "unnamed"
-
-
 @dataclass(frozen=True)
 class Column:
+    """One column of a table, and how it gets its value from the item of a row."""
+
     name: str
-    """In the CSV file."""
+    """In the CSV file; also the item's attribute, unless `get` says otherwise."""
     title: str
     """Over the column, for people."""
+    _: KW_ONLY
+    get: Callable[[Any], Value] | None = None
     show: Callable[[Any], str] = plain
     number: bool = True
-    """Set flush right, in figures of equal width."""
-    raw: bool = True
-    """False for a column that is only for people and not in the CSV."""
+    """Aligned right, in figures of equal width."""
+    key: bool = False
+    """Says what the row is about: repeated where a narrow screen needs several tables."""
+    csv: bool = True
+    """False for a column that is only for people."""
+    shown: bool = True
+    """False for a column that is only in the CSV file."""
+    seldom: bool = False
+    """Shown only where some value is not empty, zero or no."""
+    badge: bool = False
+    """A verdict, drawn as a badge."""
+    note: str = ""
+    """A footnote, under every table that shows the column."""
+
+    def value(self, item: Any) -> Value:
+        return self.get(item) if self.get is not None else _attribute(item, self.name)
+
+    def text(self, item: Any) -> str:
+        return self.show(self.value(item))
+
+
+def label(name: str, title: str | None = None, **details: Any) -> Column:
+    """A column of words; over it stands its name, unless told otherwise."""
+    return Column(name, title or name, number=False, **details)
+
+
+def _attribute(item: Any, name: str) -> Value:
+    """Of an object or a mapping; of a tuple of objects, from the first that has the attribute."""
+    if isinstance(item, Mapping):
+        return cast(Value, item[name])
+    parts = item if isinstance(item, tuple) else (item,)
+    return cast(Value, getattr(next((part for part in parts if hasattr(part, name)), parts[0]), name))
 
 
 @dataclass(frozen=True)
 class Row:
-    values: tuple[Value, ...]
+    item: Any
     group: str | None = None
     """A heading over this row, where it differs from that of the row before."""
     strong: bool = False
     quiet: bool = False
-    marked: frozenset[int] = frozenset()
-    """Columns whose value stands out; the table's `mark` says as what."""
+    marked: frozenset[str] = frozenset()
+    """Names of columns whose value stands out; the table's `mark` says as what."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,37 +90,31 @@ class Table:
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    note: str | None = None
+    note: str = ""
     folded: bool = False
-    """Shown closed at first: long, or for those who ask."""
-    hidden: frozenset[str] = frozenset()
-    """Columns that are only in the CSV."""
+    """Closed at first on the page: long, or rarely wanted."""
     mark: Literal["best", "differs"] = "best"
-    verdicts: bool = False
-    """Agree, differ and cannot tell are set as badges."""
 
     @property
     def file(self) -> str:
         return f"{slug(self.name)}.csv"
 
     @property
-    def shown(self) -> list[tuple[int, Column]]:
-        return [(i, column) for i, column in enumerate(self.columns) if column.name not in self.hidden]
+    def shown(self) -> list[Column]:
+        return [c for c in self.columns if c.shown and not (c.seldom and self._silent(c))]
 
+    @property
+    def footnotes(self) -> list[str]:
+        """The table's own note, then those of the columns it shows."""
+        return [note for note in (self.note, *(column.note for column in self.shown)) if note]
 
-def silent(columns: Sequence[Column], rows: Sequence[Row], names: Iterable[str]) -> frozenset[str]:
-    """Of these columns the ones in which nothing ever happened: only empty, zero or no."""
-    wanted = set(names)
-    return frozenset(
-        column.name
-        for i, column in enumerate(columns)
-        if column.name in wanted and not any(row.values[i] for row in rows)
-    )
+    def _silent(self, column: Column) -> bool:
+        return not any(column.value(row.item) for row in self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One small chart; `label` is its heading, `alt` what it shows, for those who cannot see it."""
+    """One small chart; `label` is its heading, `alt` describes it for readers who cannot see it."""
 
     name: str
     label: str
@@ -117,8 +141,6 @@ class Chart:
     caption: str
     panels: tuple[Panel, ...]
     legend: tuple[Key, ...] = ()
-    wide: bool = False
-    """Panels take the whole width, one under another."""
     folded: bool = False
 
 
@@ -128,11 +150,34 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Something to copy: a command."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something to know, and the places where it holds."""
+
+    text: str
+    places: tuple[str, ...] = ()
+
+    def told(self, most: int = 4) -> str:
+        """With the first few places, and how many more there are; 0 names all of them."""
+        if not self.places:
+            return self.text
+        named = self.places[: most or None]
+        more = f" and {len(self.places) - len(named)} more" if len(named) < len(self.places) else ""
+        return f"{', '.join(named)}{more}: {self.text}"
+
+
+@dataclass(frozen=True)
 class Bullets:
-    items: tuple[str, ...]
+    items: tuple[Remark, ...]
 
 
-Block = Words | Bullets | Table | Chart
+Block = Words | Code | Bullets | Table | Chart
 
 
 @dataclass(frozen=True)
@@ -143,16 +188,28 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Answer:
+    """How many layers to tune, in one sentence, and what to know beside it."""
+
+    whose: str | None
+    """The model, and its protocol or train size, where there are several."""
+    sentence: str
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((f"{self.whose}: {self.sentence}" if self.whose else self.sentence, *self.remarks))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Document:
     title: str
-    badges: tuple[str, ...]
-    """DEMO, RECORDED: what must be said wherever the report is read."""
-    warnings: tuple[str, ...]
-    answers: tuple[str, ...]
-    """The answer, in a sentence per model."""
-    facts: tuple[tuple[str, str], ...]
+    badges: tuple[str, ...] = ()
+    """DEMO, RECORDED: said wherever the document is read."""
+    warnings: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
     """Short numbers with what they are, for the top of the page."""
-    sections: tuple[Section, ...] = field(default=())
+    sections: tuple[Section, ...] = ()
 
     @property
     def tables(self) -> list[Table]:

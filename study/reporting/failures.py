@@ -1,76 +1,73 @@
-"""The report's table of what became of the trials: failed, diverged, collapsed, unfinished, and why."""
+"""The report's table of trials by state: complete, failed, diverged, collapsed, unfinished, and why."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING
+from collections import Counter, defaultdict
+from operator import attrgetter
+
+import pandas as pd
 
 from study.analysis.analyse import Analysis
-from study.analysis.quality import Curve
-from study.reporting.document import Column, Row, Table, Value, silent
+from study.reporting.document import Column, Row, Table, label
 from study.reporting.series import Series
-from study.reporting.tables import PLACE, in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
+from study.reporting.tables import LONG, place
 
 
-def failures_table(table: pd.DataFrame, analysis: Analysis) -> Table:
+def failures_table(table: pd.DataFrame | None, analysis: Analysis) -> Table:
     """A row per study, model and task."""
-    series = Series(analysis.curves)
-    columns = (
-        replace(PLACE[0], show=series.study_name),
-        *PLACE[1:],
-        Column("complete", "complete"),
-        Column("failed", "failed trials"),
-        Column("failed_cells", "cells never completed"),
-        Column("diverged", "diverged"),
-        Column("collapsed", "collapsed to chance"),
-        Column("unfinished", "not finished"),
-        Column("removed", "filtered out"),
-        Column("reasons", "reasons", number=False),
+    series, reasons = Series(analysis.curves), _reasons(table)
+    seldom = (
+        _count("failed_cells", "cells never completed"),
+        _count("diverged", "diverged"),
+        _count(
+            "collapsed",
+            "collapsed to chance",
+            note="Collapsed: runs that learned nothing beside others that did; they are not in the means.",
+        ),
+        _count("unfinished", "not finished"),
+        _count("removed", "filtered out"),
     )
-    rows = []
-    for c in in_order(analysis.curves, series):
-        counts = asdict(c.counts)
-        values: list[Value] = [getattr(c, column.name) for column in PLACE]
-        values += [counts[column.name] for column in columns[len(PLACE) : -1]]
-        rows.append(Row((*values, _reasons(table, c))))
-    kept = {"model", "task", "metric", "complete", "failed"}
-    troubled = [row for row in rows if any(row.values[len(PLACE) + 1 : -1])]
-    hidden = silent(columns, rows, (column.name for column in columns if column.name not in kept))
-    return Table(
-        name="failures",
-        title="What became of the trials",
-        columns=columns,
-        rows=tuple(rows),
-        hidden=hidden if series.shown else hidden | {"study"},
-        folded=not troubled or len(rows) > 14,
-        note=(
-            "Failed trials include those whose cell was completed by a retry. Runs that collapsed to chance "
-            "count in the means. What never happened has no column; nothing is dropped without being counted."
+    failed = _count("failed", "failed trials", seldom=False, note=_FAILED)
+    columns = (
+        *place(series),
+        _count("complete", "complete", seldom=False),
+        failed,
+        *seldom,
+        label(
+            "reasons", get=lambda c: reasons.get((c.study or "", c.model, c.task, c.train_size)), seldom=True
         ),
     )
+    rows = tuple(Row(curve) for curve in series.ordered(analysis.curves))
+    troubled = any(column.value(row.item) for column in (failed, *seldom) for row in rows)
+    return Table(
+        name="failures",
+        title="Trials by state",
+        columns=columns,
+        rows=rows,
+        folded=not troubled or len(rows) > LONG,
+        note="States that no trial is in have no column.",
+    )
 
 
-def _reasons(table: pd.DataFrame, curve: Curve) -> str | None:
-    if "reason" not in table:
-        return None
-    size = table["train_size"]
-    own = table[
-        (table["model"] == curve.model)
-        & (table["task"] == curve.task)
-        & (size.isna() if curve.train_size is None else (size == curve.train_size).fillna(False))
-        & (table["state"] == "FAIL")
-        & (_named(table) == (curve.study or ""))
-    ]["reason"].dropna()
-    counted = own[own.astype(str) != ""].astype(str).str.slice(0, 120).value_counts()
-    return "; ".join(f"{count}× {reason}" for reason, count in counted.head(5).items()) or None
+_FAILED = "Failed trials include those whose cell was completed by a retry."
 
 
-def _named(table: pd.DataFrame) -> pd.Series[str]:
-    import pandas as pd
+def _count(name: str, title: str, *, seldom: bool = True, note: str = "") -> Column:
+    return Column(name, title, get=attrgetter(f"counts.{name}"), seldom=seldom, note=note)
 
-    if "study" not in table:
-        return pd.Series("", index=table.index)
-    return table["study"].fillna("").astype(str)
+
+def _reasons(table: pd.DataFrame | None) -> dict[tuple[str, str, str, int | None], str]:
+    """The commonest reasons of failed trials, by study, model, task and train size."""
+    if table is None or "reason" not in table:
+        return {}
+    failed = table[(table["state"] == "FAIL") & table["reason"].notna()]
+    studies = failed["study"].fillna("").astype(str) if "study" in failed else [""] * len(failed)
+    sizes = [None if size is pd.NA else int(size) for size in failed["train_size"]]
+    counted: defaultdict[tuple[str, str, str, int | None], Counter[str]] = defaultdict(Counter)
+    for *where, reason in zip(studies, failed["model"], failed["task"], sizes, failed["reason"], strict=True):
+        if reason != "":
+            counted[tuple(where)][str(reason)[:120]] += 1
+    return {
+        where: "; ".join(f"{count}× {reason}" for reason, count in found.most_common(5))
+        for where, found in counted.items()
+    }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from study import names
+from objectives.depths import depth_name
 from study.analysis.costs import CostName, CurveCosts
 from study.analysis.quality import Curve
-from study.reporting import theme
+from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series
 
@@ -54,35 +53,22 @@ def _panels(
     together: bool,
 ) -> list[Panel]:
     curves = [c for c, _ in pairs]
-    ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))
-    labels = list(dict.fromkeys(names.place(c, curves) for c in ordered))
+    labels = names.places(curves)
     height = 300 if together or len(labels) <= 4 else 230
     return [
         Panel(
             name=f"cost-{name}-{i}",
             label=SHOWN[name].capitalize() if together else label,
-            figure=_figure(
-                name,
-                SHOWN[name],
-                [(c, k) for c, k in pairs if names.place(c, curves) == label],
-                series,
-                lines,
-                height,
-            ),
+            figure=_figure(name, own, series, lines, height),
             alt=f"{label}: relative quality against {SHOWN[name]} relative to the full model",
         )
         for i, label in enumerate(labels)
+        for own in [[(c, k) for c, k in pairs if names.place(c, curves) == label]]
     ]
 
 
 def _chart(name: str, title: str, panels: list[Panel], lines: Sequence[str], *, folded: bool) -> Chart:
-    styles = [theme.style(i) for i in range(len(lines))]
-    storage = (
-        " Storage per task goes with the parameters trained." if name in ("all", "trainable_share") else ""
-    )
-    legend = [Key(m, s.colour, s.dash, s.symbol) for m, s in zip(lines, styles, strict=True)]
-    legend.append(Key("on the Pareto front", f"{theme.TOKEN}ink", symbol="full"))
-    legend.append(Key("beaten by another depth", f"{theme.TOKEN}ink", symbol="hollow"))
+    storage = " Storage per task goes with the parameters trained." * (name in ("all", "trainable_share"))
     return Chart(
         name=f"quality-cost-{name.replace('_', '-')}",
         title=title,
@@ -91,20 +77,27 @@ def _chart(name: str, title: str, panels: list[Panel], lines: Sequence[str], *, 
             f"Filled: no depth is both better and cheaper.{storage}"
         ),
         panels=tuple(panels),
-        legend=tuple(legend),
+        legend=(
+            *theme.line_keys(lines),
+            Key("on the Pareto front", marks.INK, symbol="full"),
+            Key("beaten by another depth", marks.INK, symbol="hollow"),
+        ),
         folded=folded,
     )
 
 
 def _figure(
     name: CostName,
-    title: str,
     pairs: Sequence[tuple[Curve, CurveCosts]],
     series: Series,
     lines: Sequence[str],
     height: int,
 ) -> Figure:
-    x = theme.axis(f"{title}, share of full", tickformat=".0%", nticks=6, rangemode="tozero")
+    shares = [cost.relative[name] for _, costs in pairs for cost in costs.depths if name in cost.relative]
+    pad = 0.06 * ((max(shares) - min(shares)) or 0.1)
+    # The labels of the points stand to their left.
+    ends = [max(0.0, min(shares) - 1.5 * pad), max(shares) + pad]
+    x = theme.axis(f"{SHOWN[name]}, share of full", tickformat=".0%", nticks=6, range=ends)
     y = theme.axis("share of full quality", tickformat=".0%", nticks=7)
     traces = [
         _line(name, curve, costs, label, theme.style(lines.index(label)), labelled=len(pairs) == 1)
@@ -116,7 +109,7 @@ def _figure(
 
 def _line(
     name: CostName, curve: Curve, costs: CurveCosts, label: str, own: theme.Style, *, labelled: bool
-) -> dict[str, Any]:
+) -> marks.Mark:
     known = [
         (d, cost, cost.relative[name])
         for d in curve.depths
@@ -132,31 +125,24 @@ def _line(
     ]
     if len(known) > 1 and (len(known) - 1) % stride:
         text[(len(known) - 1) // stride * stride] = ""
-    return {
-        "type": "scatter",
-        "mode": "lines+markers+text" if labelled else "lines+markers",
-        "name": label,
-        "x": [share for _, _, share in known],
-        "y": [d.relative for d, _, _ in known],
-        "text": text,
-        "textposition": "top left",
-        "textfont": {"size": 11},
-        "cliponaxis": False,
-        "line": {"color": theme.faded(own.colour, 55), "width": 1.5, "dash": own.dash},
-        "marker": {
-            "symbol": [own.symbol if d.frozen_layers in front else f"{own.symbol}-open" for d, _, _ in known],
-            "size": 8,
-            "color": own.colour,
-            "line": {"width": 1.4, "color": own.colour},
-        },
-        "customdata": [
-            [names.depth_name(d.frozen_layers), _told(name, getattr(cost, name))] for d, cost, _ in known
-        ],
-        "hovertemplate": (
-            f"<b>{label}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} of full quality<br>"
+    return marks.points(
+        [share for _, _, share in known],
+        [d.relative for d, _, _ in known],
+        "lines+markers+text" if labelled else "lines+markers",
+        name=theme.words(label),
+        text=text,
+        textposition="top left",
+        textfont={"size": 11},
+        cliponaxis=False,
+        line={"color": theme.faded(own.colour, 55), "width": 1.5, "dash": own.dash},
+        marker=marks.marker("", 8, own.colour, 1.4)
+        | {"symbol": [own.symbol + ("" if d.frozen_layers in front else "-open") for d, _, _ in known]},
+        customdata=[[depth_name(d.frozen_layers), _told(name, getattr(cost, name))] for d, cost, _ in known],
+        hovertemplate=(
+            f"<b>{theme.words(label)}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} of full quality<br>"
             "%{x:.1%} of the full model's cost (%{customdata[1]})<extra></extra>"
         ),
-    }
+    )
 
 
 def _told(name: CostName, value: float | None) -> str:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from study import names
+from objectives.depths import depth_name, freeze_order
 from study.analysis.analyse import Analysis
+from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
-from study.analysis.runs import freeze_order
-from study.reporting import theme
+from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
-from study.reporting.series import Series
+from study.reporting.series import Series, curve_key
 
 BAND_PERCENT = 16
 
@@ -22,35 +21,35 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
     series = Series(curves)
     curves = [c for c in curves if c.undefined is None]
     lines = series.names(curves)
-    labels = list(dict.fromkeys(names.place(c, curves) for c in _ordered(curves)))
-    threshold = min(analysis.thresholds)
-    panels = []
-    for i, label in enumerate(labels):
-        own = [c for c in curves if names.place(c, curves) == label]
-        panels.append(
-            Panel(
-                name=f"quality-{i}",
-                label=label,
-                figure=_task_figure(analysis, own, series, lines, _height(len(labels))),
-                alt=_told(label, own, series),
-            )
+    labels = names.places(curves)
+    panels = tuple(
+        Panel(
+            name=f"quality-{i}",
+            label=label,
+            figure=_task_figure(analysis, own, series, lines, _height(len(labels))),
+            alt=_told(label, own, series),
         )
-    legend = [_line_key(name, i) for i, name in enumerate(lines)]
+        for i, label in enumerate(labels)
+        for own in [[c for c in curves if names.place(c, curves) == label]]
+    )
+    legend = theme.line_keys(lines)
     if any(d.relative_low is not None for c in curves for d in c.depths):
-        legend.append(Key("95 % interval", theme.faded(f"{theme.TOKEN}muted", 35), dash="band"))
+        legend.append(Key("95 % interval", theme.faded(marks.MUTED, 35), symbol="band"))
     levels = ", ".join(f"{100 * level:.4g}" for level in sorted(analysis.thresholds))
-    legend.append(Key(f"{levels} % of full", f"{theme.TOKEN}muted", dash="dot"))
-    legend.append(Key(f"deepest freeze above {100 * threshold:.4g} %", f"{theme.TOKEN}ink", symbol="ring"))
+    legend.append(Key(f"{levels} % of full", marks.MUTED, dash="dot"))
+    legend.append(
+        Key(f"deepest freeze above {100 * min(analysis.thresholds):.4g} %", marks.INK, symbol="ring")
+    )
     if any(c.chance for c in curves):
-        legend.append(Key("no better than chance", f"{theme.TOKEN}shade", dash="band"))
+        legend.append(Key("no better than chance", marks.SHADE, symbol="band"))
+    scales = (
+        " Each panel has its own vertical scale, and always shows 85 to 103 %." if len(panels) > 1 else ""
+    )
     return Chart(
         name="quality",
         title="Relative quality against frozen layers" + (", by task" if len(panels) > 1 else ""),
-        caption="Mean score over seeds as a share of the full model's (the paper's Figure 1)."
-        + (
-            " Each panel has its own vertical scale, and always shows 85 to 103 %." if len(panels) > 1 else ""
-        ),
-        panels=tuple(panels),
+        caption=f"Mean score over seeds as a share of the full model's (the paper's Figure 1).{scales}",
+        panels=panels,
         legend=tuple(legend),
     )
 
@@ -62,7 +61,7 @@ def by_model(analysis: Analysis, curves: Sequence[Curve]) -> Chart | None:
     models = {name: [c for c in curves if series.name(c) == name] for name in series.names(curves)}
     if not any(len(own) > 1 for own in models.values()):
         return None
-    labels = list(dict.fromkeys(names.place(c, curves) for c in _ordered(curves)))
+    labels = names.places(curves)
     panels = tuple(
         Panel(
             name=f"overview-{i}",
@@ -72,34 +71,23 @@ def by_model(analysis: Analysis, curves: Sequence[Curve]) -> Chart | None:
         )
         for i, (model, own) in enumerate(models.items())
     )
-    styles = [theme.style(i) for i in range(len(labels))]
-    legend = tuple(Key(n, s.colour, s.dash, s.symbol) for n, s in zip(labels, styles, strict=True))
     return Chart(
         name="quality-by-model",
         title="Relative quality against frozen layers, by model",
         caption="All tasks of a model together; the dotted lines are the thresholds.",
         panels=panels,
-        legend=legend,
+        legend=tuple(theme.line_keys(labels)),
     )
-
-
-def _ordered(curves: Sequence[Curve]) -> list[Curve]:
-    return sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))
 
 
 def _height(panels: int) -> int:
     return 400 if panels == 1 else 300 if panels <= 4 else 230
 
 
-def _line_key(name: str, index: int) -> Key:
-    own = theme.style(index)
-    return Key(name, own.colour, own.dash, own.symbol)
-
-
 def _task_figure(
     analysis: Analysis, curves: Sequence[Curve], series: Series, lines: Sequence[str], height: int
 ) -> Figure:
-    traces: list[dict[str, Any]] = []
+    traces: list[marks.Mark] = []
     values: list[float] = []
     for curve in curves:
         name = series.name(curve)
@@ -130,7 +118,7 @@ def _model_figure(
     analysis: Analysis, own: Sequence[Curve], curves: Sequence[Curve], labels: Sequence[str]
 ) -> Figure:
     traces = []
-    for curve in _ordered(own):
+    for curve in own:
         label = names.place(curve, curves)
         known = [d for d in curve.depths if d.relative is not None]
         traces.append(_line(known, curve, theme.style(labels.index(label)), label))
@@ -142,129 +130,91 @@ def _model_figure(
     }
 
 
-def _depth_axis(layers: int) -> dict[str, Any]:
+def _depth_axis(layers: int) -> marks.Mark:
     step = 1 if layers <= 6 else 2 if layers <= 12 else 4 if layers <= 24 else -(-layers // 6)
-    return theme.axis("frozen layers", dtick=step, tick0=0, range=[-0.5, layers + 0.5])
+    return theme.axis("frozen layers (0: the full model)", dtick=step, tick0=0, range=[-0.5, layers + 0.5])
 
 
-def _bands(known: Sequence[DepthScore], own: theme.Style) -> list[dict[str, Any]]:
+def _bands(known: Sequence[DepthScore], own: theme.Style) -> list[marks.Mark]:
     """One closed outline per stretch of depths that have an interval."""
-    stretches: list[list[DepthScore]] = [[]]
+    stretches: list[list[tuple[float, float, float]]] = [[]]
     for depth in known:
-        if depth.relative_low is None or depth.relative_high is None:
+        low, high = depth.relative_low, depth.relative_high
+        if depth.frozen_layers == 0:
+            # The full model beside itself is exactly itself.
+            low = high = depth.relative
+        if low is None or high is None:
             stretches.append([])
         else:
-            stretches[-1].append(depth)
-    bands = []
-    for stretch in stretches:
-        if len(stretch) < 2:
-            continue
-        xs = [freeze_order(d.frozen_layers) for d in stretch]
-        bands.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": xs + xs[::-1],
-                "y": [d.relative_high for d in stretch] + [d.relative_low for d in stretch][::-1],
-                "fill": "toself",
-                "fillcolor": theme.faded(own.colour, BAND_PERCENT),
-                "line": {"width": 0},
-                "hoverinfo": "skip",
-            }
+            stretches[-1].append((freeze_order(depth.frozen_layers), low, high))
+    return [
+        marks.points(
+            [x for x, _, _ in stretch] + [x for x, _, _ in stretch][::-1],
+            [high for _, _, high in stretch] + [low for _, low, _ in stretch][::-1],
+            "lines",
+            fill="toself",
+            fillcolor=theme.faded(own.colour, BAND_PERCENT),
+            line={"width": 0},
         )
-    return bands
+        for stretch in stretches
+        if len(stretch) > 1
+    ]
 
 
-def _line(known: Sequence[DepthScore], curve: Curve, own: theme.Style, label: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": label,
-        "x": [freeze_order(d.frozen_layers) for d in known],
-        "y": [d.relative for d in known],
-        "line": {"color": own.colour, "width": 2, "dash": own.dash},
-        "marker": {"color": own.colour, "size": 5, "symbol": own.symbol},
-        "customdata": [
+def _line(known: Sequence[DepthScore], curve: Curve, own: theme.Style, label: str) -> marks.Mark:
+    return marks.points(
+        [freeze_order(d.frozen_layers) for d in known],
+        [d.relative for d in known],
+        "lines+markers",
+        name=theme.words(label),
+        line={"color": own.colour, "width": 2, "dash": own.dash},
+        marker={"color": own.colour, "size": 5, "symbol": own.symbol},
+        customdata=[
             [
-                names.depth_name(d.frozen_layers),
+                depth_name(d.frozen_layers),
                 names.interval(d.relative_low, d.relative_high),
                 d.score,
-                len(d.scores),
+                names.count(len(d.scores), "run"),
                 names.rate(d.learning_rate),
             ]
             for d in known
         ],
-        "hovertemplate": (
-            f"<b>{label}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} [%{{customdata[1]}}]<br>"
-            f"{names.metric_name(curve.metric)} %{{customdata[2]:.4f}}, %{{customdata[3]}} runs, "
+        hovertemplate=(
+            f"<b>{theme.words(label)}</b><br>%{{customdata[0]}} frozen: %{{y:.1%}} [%{{customdata[1]}}]<br>"
+            f"{theme.words(names.metric_name(curve.metric))} %{{customdata[2]:.4f}}, %{{customdata[3]}}, "
             "rate %{customdata[4]}<extra></extra>"
         ),
-    }
+    )
 
 
-def _ring(analysis: Analysis, curve: Curve) -> dict[str, Any]:
+def _ring(analysis: Analysis, curve: Curve) -> marks.Mark:
     point = _answer(analysis, curve)
-    found = point is not None and point.frozen_layers is not None and point.relative is not None
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [freeze_order(point.frozen_layers or 0)] if point and found else [],
-        "y": [point.relative] if point and found else [],
-        "marker": {
-            "symbol": "circle-open",
-            "size": 12,
-            "color": f"{theme.TOKEN}ink",
-            "line": {"width": 1.6, "color": f"{theme.TOKEN}ink"},
-        },
-        "hoverinfo": "skip",
-    }
+    at = [] if point is None or point.frozen_layers is None or point.relative is None else [point]
+    return marks.points(
+        [freeze_order(p.frozen_layers or 0) for p in at],
+        [p.relative for p in at],
+        marker=marks.marker("circle-open", 12, marks.INK, 1.6),
+    )
 
 
 def _answer(analysis: Analysis, curve: Curve) -> OperatingPoint | None:
-    wanted = (curve.study, curve.model, curve.task, curve.train_size, curve.metric)
     lowest = (p for p in analysis.points if p.threshold == min(analysis.thresholds))
-    return next((p for p in lowest if (p.study, p.model, p.task, p.train_size, p.metric) == wanted), None)
+    return next((p for p in lowest if curve_key(p) == curve_key(curve)), None)
 
 
-def _thresholds(analysis: Analysis) -> list[dict[str, Any]]:
+def _thresholds(analysis: Analysis) -> list[marks.Mark]:
     lowest = min(analysis.thresholds)
     return [
-        _level(1.0, "solid", 1),
-        *[_level(t, "dot", 1.4 if t == lowest else 0.7) for t in analysis.thresholds],
+        marks.level(1.0, "solid", 1),
+        *(marks.level(t, "dot", 1.4 if t == lowest else 0.7) for t in analysis.thresholds),
     ]
 
 
-def _level(share: float, dash: str, width: float) -> dict[str, Any]:
-    return {
-        "type": "line",
-        "xref": "x domain",
-        "x0": 0,
-        "x1": 1,
-        "y0": share,
-        "y1": share,
-        "layer": "below",
-        "line": {"color": f"{theme.TOKEN}muted", "width": width, "dash": dash},
-    }
-
-
-def _chance_floor(curves: Sequence[Curve], bottom: float) -> list[dict[str, Any]]:
+def _chance_floor(curves: Sequence[Curve], bottom: float) -> list[marks.Mark]:
     """Shaded where no model of the panel is better than always answering the majority class."""
-    levels = [c.chance / c.full_score for c in curves if c.chance is not None and c.full_score]
-    if not levels or min(levels) <= bottom:
-        return []
-    return [
-        {
-            "type": "rect",
-            "xref": "x domain",
-            "x0": 0,
-            "x1": 1,
-            "y0": bottom,
-            "y1": min(levels),
-            "layer": "below",
-            "fillcolor": f"{theme.TOKEN}shade",
-            "line": {"width": 0},
-        }
-    ]
+    shares = [kept_by_chance(c.metric, c.chance, c.full_score) for c in curves]
+    levels = [share for share in shares if share is not None]
+    return [marks.floor(bottom, min(levels))] if levels and min(levels) > bottom else []
 
 
 def _told(label: str, curves: Sequence[Curve], series: Series) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from study import names
-from study.analysis.quality import Curve
-from study.reporting import theme
+from objectives.depths import depth_name
+from study.analysis.quality import Curve, RateScore
+from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series
 
@@ -22,9 +22,9 @@ def chosen_rates(curves: Sequence[Curve]) -> Chart | None:
         return None
     series = Series(curves)
     edges = any(d.rate_edge for c in curves for d in c.depths)
-    legend = [Key(names.rate(r), theme.spread(i, len(found)), dash="square") for i, r in enumerate(found)]
+    legend = [Key(names.rate(r), theme.spread(i, len(found)), symbol="patch") for i, r in enumerate(found)]
     if edges:
-        legend.append(Key("at the edge of the rates tried there", f"{theme.TOKEN}paper", symbol="dot"))
+        legend.append(Key("at the edge of the rates tried there", marks.PAPER, symbol="dot"))
     panels = tuple(
         Panel(
             name=f"rates-{i}",
@@ -52,49 +52,37 @@ def depth_by_rate(curves: Sequence[Curve]) -> Chart | None:
     curves = [c for c in curves if max((len(d.rates) for d in c.depths), default=0) > 1]
     if not curves:
         return None
-    curves.sort(key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0))
-    several = len(series.names(curves)) > 1
     panels = tuple(
         Panel(
             name=f"depth-rate-{i}",
-            label=f"{series.name(c)} · {names.place(c, curves)}" if several else names.place(c, curves),
-            figure=depth_rate_figure(c, 190 if len(curves) > 1 else 300),
+            label=series.panel_label(c, curves),
+            figure=depth_rate_figure(c, tall=len(curves) == 1),
             alt=f"{series.name(c)}, {names.place(c, curves)}: score by frozen layers and learning rate",
         )
-        for i, c in enumerate(curves)
+        for i, c in enumerate(series.ordered(curves))
     )
     return Chart(
         name="depth-rate",
         title="Score by depth and learning rate",
-        caption="Mean score over seeds; a ring marks the chosen rate. Empty squares were not run.",
+        caption="Mean score over seeds; a frame marks the chosen rate. Empty squares were not run.",
         panels=panels,
         legend=(
-            Key("lowest of the panel", theme.sequential(0), dash="square"),
-            Key("highest", theme.sequential(1), dash="square"),
-            Key("chosen rate", f"{theme.TOKEN}ink", symbol="ring"),
+            Key("lowest of the panel", theme.sequential(0), symbol="patch"),
+            Key("highest", theme.sequential(1), symbol="patch"),
+            Key("chosen rate", marks.INK, symbol="frame"),
         ),
         folded=len(panels) > MOST_OPEN,
     )
 
 
-def depth_rate_figure(curve: Curve, height: int) -> Figure:
+def depth_rate_figure(curve: Curve, *, tall: bool) -> Figure:
     depths, places, labels = names.depth_ticks(d.frozen_layers for d in curve.depths)
     rates = sorted({r.learning_rate for d in curve.depths for r in d.rates})
-    scores = {(d.frozen_layers, r.learning_rate): r for d in curve.depths for r in d.rates}
-    z: list[list[float | None]] = []
-    text = []
-    for rate in rates:
-        cells = [scores.get((depth, rate)) for depth in depths]
-        z.append([cell.score if cell else None for cell in cells])
-        text.append(
-            [
-                ""
-                if cell is None
-                else f"{names.depth_name(depth)} frozen, rate {names.rate(rate)}<br>"
-                f"{names.metric_name(curve.metric)} {_number(cell.score)}, {cell.runs} runs"
-                for depth, cell in zip(depths, cells, strict=True)
-            ]
-        )
+    found = {(d.frozen_layers, r.learning_rate): r for d in curve.depths for r in d.rates}
+    cells = [[found.get((depth, rate)) for depth in depths] for rate in rates]
+    z = [[cell.score if cell else None for cell in row] for row in cells]
+    hover = [[_told(curve, depth, cell) for depth, cell in zip(depths, row, strict=True)] for row in cells]
+    numbers = [[_number(cell.score, 3) if cell else "" for cell in row] for row in cells]
     chosen = [
         (depths.index(d.frozen_layers), rates.index(d.learning_rate))
         for d in curve.depths
@@ -106,69 +94,64 @@ def depth_rate_figure(curve: Curve, height: int) -> Figure:
         "tickvals": list(range(0, len(rates), stride)),
         "ticktext": [names.rate(r) for r in rates[::stride]],
     }
-    return {
-        "data": [
-            _heat_map(list(range(len(depths))), list(range(len(rates))), z, text),
-            _rings([x for x, _ in chosen], [y for _, y in chosen]),
-        ],
-        "layout": theme.layout(height, _depth_axis(places, labels), y),
-    }
+    heat = _heat_map(z, hover) | {"text": numbers, "texttemplate": "%{text}", "textfont": {"size": 12}}
+    height = 70 + max(26, (54 if tall else 30) - 3 * len(rates)) * len(rates)
+    shapes = [marks.frame(*place) for place in chosen]
+    return {"data": [heat], "layout": theme.layout(height, _depth_axis(places, labels), y, shapes=shapes)}
+
+
+def _told(curve: Curve, depth: int, cell: RateScore | None) -> str:
+    if cell is None:
+        return ""
+    metric, runs = theme.words(names.metric_name(curve.metric)), names.count(cell.runs, "run")
+    where = f"{depth_name(depth)} frozen, rate {names.rate(cell.learning_rate)}"
+    return f"{where}<br>{metric} {_number(cell.score, 4)}, {runs}"
 
 
 def _chosen_figure(curves: Sequence[Curve], found: Sequence[float]) -> Figure:
     ordered = sorted(curves, key=lambda c: (names.task_order(c.task), c.metric, c.train_size or 0))[::-1]
-    rows = [names.place(c, curves) for c in ordered]
+    rows = [theme.words(names.place(c, curves)) for c in ordered]
     depths, places, labels = names.depth_ticks((d.frozen_layers for c in curves for d in c.depths), most=13)
     z: list[list[float | None]] = []
-    text = []
+    hover: list[list[str]] = []
     dots: list[tuple[int, int]] = []
     for row, curve in enumerate(ordered):
         cells = [curve.at(depth) for depth in depths]
         z.append(
             [None if c is None or c.learning_rate is None else found.index(c.learning_rate) for c in cells]
         )
-        text.append(
+        hover.append(
             [
                 ""
                 if c is None or c.learning_rate is None
-                else f"{rows[row]}, {names.depth_name(c.frozen_layers)} frozen<br>rate "
+                else f"{rows[row]}, {depth_name(c.frozen_layers)} frozen<br>rate "
                 f"{names.rate(c.learning_rate)} of {len(c.rates)} tried"
                 + (f"<br>the {c.rate_edge} tried" if c.rate_edge else "")
                 for c in cells
             ]
         )
         dots += [(x, row) for x, c in enumerate(cells) if c is not None and c.rate_edge]
-    heat = _heat_map(list(range(len(depths))), list(range(len(rows))), z, text)
-    heat |= {"zmin": 0, "zmax": max(len(found) - 1, 1)}
-    marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x for x, _ in dots],
-        "y": [y for _, y in dots],
-        "marker": {
-            "size": 5,
-            "color": f"{theme.TOKEN}paper",
-            "line": {"width": 1, "color": f"{theme.TOKEN}ink"},
-        },
-        "hoverinfo": "skip",
-    }
+    heat = _heat_map(z, hover) | {"zmin": 0, "zmax": max(len(found) - 1, 1)}
+    edges = marks.points(
+        [x for x, _ in dots],
+        [y for _, y in dots],
+        marker=marks.marker("circle", 5, marks.PAPER, 1, marks.INK),
+    )
     y = theme.axis(None, tickmode="array", tickvals=list(range(len(rows))), ticktext=rows, showgrid=False)
     return {
-        "data": [heat, marks],
+        "data": [heat, edges],
         "layout": theme.layout(70 + 26 * len(rows), _depth_axis(places, labels), y),
     }
 
 
-def _heat_map(
-    x: list[int], y: list[int], z: list[list[float | None]], text: list[list[str]]
-) -> dict[str, Any]:
+def _heat_map(z: list[list[float | None]], hover: list[list[str]]) -> dict[str, Any]:
     return {
         "type": "heatmap",
-        "x": x,
-        "y": y,
+        "x": list(range(len(z[0]))),
+        "y": list(range(len(z))),
         "z": z,
-        "text": text,
-        "hovertemplate": "%{text}<extra></extra>",
+        "customdata": hover,
+        "hovertemplate": "%{customdata}<extra></extra>",
         "hoverongaps": False,
         "colorscale": theme.colour_scale(),
         "showscale": False,
@@ -177,25 +160,11 @@ def _heat_map(
     }
 
 
-def _rings(x: list[int], y: list[int]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": x,
-        "y": y,
-        "marker": {
-            "symbol": "circle",
-            "size": 7,
-            "color": f"{theme.TOKEN}paper",
-            "line": {"width": 1.6, "color": f"{theme.TOKEN}ink"},
-        },
-        "hoverinfo": "skip",
-    }
-
-
 def _depth_axis(places: list[int], labels: list[str]) -> dict[str, Any]:
     return theme.axis("frozen layers", tickmode="array", tickvals=places, ticktext=labels, showgrid=False)
 
 
-def _number(score: float | None) -> str:
-    return "filtered out" if score is None else f"{score:.4f}"
+def _number(score: float | None, digits: int) -> str:
+    if score is None:
+        return "filtered out"
+    return f"{score:.{digits}f}" if abs(score) < 10 else f"{score:.{digits}g}"

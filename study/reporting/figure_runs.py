@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from study import names
+from objectives.depths import depth_name, freeze_order
+from objectives.metrics import describe
 from study.analysis.quality import Curve
-from study.analysis.runs import freeze_order
-from study.provenance import LearningCurve
-from study.reporting import theme
+from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
-from study.reporting.series import Series
+from study.reporting.series import Series, curve_key
+from study.trials.provenance import LearningCurve
 
 MOST_OPEN = 9
+RUN, BEST = f"{theme.TOKEN}s0", f"{theme.TOKEN}s1"
 SPREAD = 0.22
 """How far from its depth's line a dot may stand, so that equal scores remain visible."""
 
 
 def low_resource(curves: Sequence[Curve], series: Series) -> list[Chart]:
     """One chart per model and task, one panel per train size; `curves` as from `low_resource.sized`."""
-    groups: dict[tuple[str, str, str], list[Curve]] = {}
-    for c in sorted(curves, key=lambda c: (series.rank(c), names.task_order(c.task), c.metric)):
-        groups.setdefault((series.name(c), c.task, c.metric), []).append(c)
-    metrics = Counter((name, task) for name, task, _ in groups)
-    return [
-        _low_resource_chart(own, name, alone=metrics[name, task] == 1)
-        for (name, task, _), own in groups.items()
-    ]
+    return [_low_resource_chart(own, name, series) for name, own in series.by_metric(curves)]
 
 
-def _low_resource_chart(curves: Sequence[Curve], whose: str, *, alone: bool) -> Chart:
-    """Of one metric, which is part of the name unless it is the only one of the model and task."""
-    ordered = sorted(curves, key=lambda c: (c.train_size is None, c.train_size or 0))
-    first = ordered[0]
-    name = f"low-resource-{whose}-{first.task}" + ("" if alone else f"-{first.metric}")
+def _low_resource_chart(curves: Sequence[Curve], name: str, series: Series) -> Chart:
+    first, whose = curves[0], series.name(curves[0])
+    name = f"low-resource-{name}"
     scores = [s for c in curves for d in c.depths for s in d.scores]
     scores += [c.chance for c in curves if c.chance is not None]
     pad = 0.04 * ((max(scores) - min(scores)) or 1.0)
@@ -46,17 +38,16 @@ def _low_resource_chart(curves: Sequence[Curve], whose: str, *, alone: bool) -> 
             name=f"{name}-{c.train_size or 'all'}",
             label="all examples" if c.train_size is None else f"{c.train_size:,} examples",
             figure=_dots(c, y_range),
-            alt=f"{whose}, {c.task}: every run's {c.metric} by frozen layers",
+            alt=f"{whose}, {names.place(c, [c])}: {names.metric_name(c.metric)} of every run by depth",
         )
-        for c in ordered
+        for c in curves
     )
     legend = [
-        Key("one run", theme.faded(f"{theme.TOKEN}s0", 70), symbol="full"),
-        Key("mean", f"{theme.TOKEN}ink", symbol="bar"),
-        Key("best mean", f"{theme.TOKEN}s1", symbol="bar"),
+        Key("one run", theme.faded(RUN, 70), symbol="full"),
+        Key("mean", marks.INK, symbol="bar"),
+        Key("best mean", BEST, symbol="bar"),
+        *([Key("chance", marks.MUTED, dash="dot")] if first.chance is not None else []),
     ]
-    if first.chance is not None:
-        legend.append(Key("chance", f"{theme.TOKEN}muted", dash="dot"))
     return Chart(
         name=name,
         title=f"{whose} on {names.task_name(first.task)}, by train size",
@@ -78,41 +69,16 @@ def _dots(curve: Curve, y_range: list[float]) -> Figure:
             xs.append(place + (SPREAD * (2 * rank / (count - 1) - 1) if count > 1 else 0.0))
             ys.append(score)
     means = [(ordered.index(d.frozen_layers), fmean(d.scores)) for d in measured]
-    best = max((mean for _, mean in means), default=0.0)
-    shapes = []
-    if curve.chance is not None:
-        shapes.append(
-            {
-                "type": "line",
-                "xref": "x domain",
-                "x0": 0,
-                "x1": 1,
-                "y0": curve.chance,
-                "y1": curve.chance,
-                "layer": "below",
-                "line": {"color": f"{theme.TOKEN}muted", "width": 1.2, "dash": "dot"},
-            }
-        )
-    for place, mean in means:
-        colour = f"{theme.TOKEN}s1" if mean >= best - 1e-12 else f"{theme.TOKEN}ink"
-        shapes.append(
-            {
-                "type": "line",
-                "x0": place - 0.36,
-                "x1": place + 0.36,
-                "y0": mean,
-                "y1": mean,
-                "line": {"color": colour, "width": 2.4},
-            }
-        )
-    dots = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": xs,
-        "y": ys,
-        "marker": {"size": 6, "color": theme.faded(f"{theme.TOKEN}s0", 60)},
-        "hovertemplate": "%{y:.4f}<extra></extra>",
-    }
+    better = max if describe(curve.metric).higher_is_better else min
+    best = better((mean for _, mean in means), default=0.0)
+    shapes = [marks.level(curve.chance)] if curve.chance is not None else []
+    shapes += [marks.bar(at, mean, BEST if abs(mean - best) <= 1e-12 else marks.INK) for at, mean in means]
+    dots = marks.points(
+        xs,
+        ys,
+        marker={"size": 6, "color": theme.faded(RUN, 60)},
+        hovertemplate="%{y:.4f}<extra></extra>",
+    )
     x = theme.axis("frozen layers", tickmode="array", tickvals=places, ticktext=labels, showgrid=False)
     x["range"] = [-0.6, len(ordered) - 0.4]
     y = theme.axis(names.metric_name(curve.metric), range=y_range, nticks=6)
@@ -121,40 +87,34 @@ def _dots(curve: Curve, y_range: list[float]) -> Figure:
 
 def learning_curves(curves: Sequence[Curve], runs: Sequence[LearningCurve]) -> Chart | None:
     """The mean learning curve of each depth at its chosen rate; None where no trial has a curve."""
-    by_cell: defaultdict[Any, list[LearningCurve]] = defaultdict(list)
+    by_curve: defaultdict[Any, list[LearningCurve]] = defaultdict(list)
     for run in runs:
-        by_cell[run.study, run.model, run.task, run.metric, run.cell.train_size].append(run)
-    shown = [c for c in curves if _key(c) in by_cell]
+        by_curve[run.study, run.model, run.task, run.cell.train_size, run.metric].append(run)
+    shown = [c for c in curves if curve_key(c) in by_curve]
     if not shown:
         return None
     series = Series(curves)
-    shown.sort(key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0))
-    several = len(series.names(shown)) > 1
     depths = sorted({d.frozen_layers for c in shown for d in c.depths}, key=freeze_order)
     height = 360 if len(shown) == 1 else 240
     panels = tuple(
         Panel(
             name=f"learning-{i}",
-            label=f"{series.name(c)} · {names.place(c, shown)}" if several else names.place(c, shown),
-            figure=_learning_figure(c, by_cell[_key(c)], depths, height),
-            alt=f"{series.name(c)}, {names.place(c, shown)}: {c.metric} by epoch, one line per depth",
+            label=series.panel_label(c, shown),
+            figure=_learning_figure(c, by_curve[curve_key(c)], depths, height),
+            alt=f"{series.name(c)}, {names.place(c, shown)}: {names.metric_name(c.metric)} by epoch",
         )
-        for i, c in enumerate(shown)
+        for i, c in enumerate(series.ordered(shown))
     )
     _, places, _ = names.depth_ticks(depths, most=7)
-    legend = tuple(Key(f"{names.depth_name(depths[i])} frozen", theme.spread(i, len(depths))) for i in places)
+    legend = tuple(Key(f"{depth_name(depths[i])} frozen", theme.spread(i, len(depths))) for i in places)
     return Chart(
         name="learning-curves",
-        title="Learning curves",
+        title="Score after every evaluation",
         caption="Mean over seeds of each depth at its chosen learning rate, after every evaluation.",
         panels=panels,
         legend=legend,
         folded=len(panels) > MOST_OPEN,
     )
-
-
-def _key(curve: Curve) -> tuple[str | None, str, str, str, int | None]:
-    return curve.study, curve.model, curve.task, curve.metric, curve.train_size
 
 
 def _learning_figure(
@@ -172,22 +132,19 @@ def _learning_figure(
         if not at:
             continue
         epochs = sorted(at)
+        frozen = f"{depth_name(depth.frozen_layers)} frozen"
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"{names.depth_name(depth.frozen_layers)} frozen",
-                "x": epochs,
-                "y": [fmean(at[epoch]) for epoch in epochs],
-                "line": {
-                    "color": theme.spread(depths.index(depth.frozen_layers), len(depths)),
-                    "width": 1.8,
-                },
-                "hovertemplate": (
-                    f"{names.depth_name(depth.frozen_layers)} frozen, rate {names.rate(depth.learning_rate)}"
+            marks.points(
+                epochs,
+                [fmean(at[epoch]) for epoch in epochs],
+                "lines",
+                name=frozen,
+                line={"color": theme.spread(depths.index(depth.frozen_layers), len(depths)), "width": 1.8},
+                hovertemplate=(
+                    f"{frozen}, rate {names.rate(depth.learning_rate)}"
                     "<br>epoch %{x:.3g}: %{y:.4f}<extra></extra>"
                 ),
-            }
+            )
         )
     y = theme.axis(names.metric_name(curve.metric), nticks=6)
     return {"data": traces, "layout": theme.layout(height, theme.axis("epoch", nticks=6), y)}

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from study.reporting.composite import composite
-from study.reporting.document import Chart, slug
+from study.reporting.document import Chart
+from study.reporting.files import slug
 
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -41,10 +41,18 @@
     }
   }
 
+  function fitNumbers(figure, width) {
+    // Numbers in a heat map's squares need room; on hovering they are told anyway.
+    for (const trace of figure.data) {
+      if (trace.texttemplate && (width - 80) / trace.x.length < 32) delete trace.texttemplate;
+    }
+  }
+
   async function draw(plot) {
     const name = theme();
     if (hidden(plot) || plot.dataset.theme === name) return;
     const figure = resolved(figures[plot.dataset.figure], name);
+    fitNumbers(figure, plot.clientWidth);
     await Plotly.react(plot, figure.data, figure.layout, config);
     if (!plot.dataset.theme) plot.on("plotly_afterplot", () => scalable(plot));
     plot.dataset.theme = name;

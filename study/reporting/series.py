@@ -5,12 +5,12 @@ Names are made of the curves' own study and protocol; nothing is read or compute
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from typing import Protocol
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from study.analysis.quality import Curve
-from study.names import UNKNOWN
+from study.reporting.names import UNKNOWN, place, task_order
 
 
 class OfStudy(Protocol):
@@ -21,6 +21,27 @@ class OfStudy(Protocol):
 
     @property
     def study(self) -> str | None: ...
+
+
+class OfCurve(OfStudy, Protocol):
+    """What belongs to one curve: its operating points, its costs."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def train_size(self) -> int | None: ...
+
+    @property
+    def metric(self) -> str: ...
+
+
+def curve_key(item: OfCurve) -> tuple[str | None, str, str, int | None, str]:
+    """The same for everything that belongs to one curve."""
+    return item.study, item.model, item.task, item.train_size, item.metric
+
+
+Item = TypeVar("Item", bound=OfCurve)
 
 
 class Series:
@@ -34,6 +55,9 @@ class Series:
         for curve in curves:
             self._protocols[curve.model].add(curve.protocol)
             self._of_study[curve.study] = curve.protocol
+        metrics = {(c.model, c.study, c.task, c.train_size, c.metric) for c in curves}
+        self.metrics_differ = len(metrics) > len({place[:-1] for place in metrics})
+        """Whether some task has scores in two metrics, so that only the metric tells its rows apart."""
         mistakable = _mistakable(curves)
         for curve in curves:
             key = (curve.model, curve.study)
@@ -67,6 +91,35 @@ class Series:
     def rank(self, item: OfStudy) -> int:
         """The place of the item's name in the order of the curves."""
         return self._ranks[self.name(item)]
+
+    def ordered(self, items: Iterable[Item]) -> list[Item]:
+        """By name, task, metric and train size."""
+        return sorted(
+            items,
+            key=lambda i: (
+                self.rank(i),
+                task_order(i.task),
+                i.metric,
+                i.train_size is None,
+                i.train_size or 0,
+            ),
+        )
+
+    def by_metric(self, items: Iterable[Item]) -> list[tuple[str, list[Item]]]:
+        """One list per name, task and metric; the name has the metric only where there are several."""
+        groups: dict[tuple[str, str, str], list[Item]] = {}
+        for item in self.ordered(items):
+            groups.setdefault((self.name(item), item.task, item.metric), []).append(item)
+        metrics = Counter((name, task) for name, task, _ in groups)
+        return [
+            ("_".join((name, task, *([metric] if metrics[name, task] > 1 else []))), own)
+            for (name, task, metric), own in groups.items()
+        ]
+
+    def panel_label(self, curve: Curve, curves: Sequence[Curve]) -> str:
+        """A curve in a panel of its own: its name where there are several, and its place."""
+        several = len(self.names(curves)) > 1
+        return f"{self.name(curve)} · {place(curve, curves)}" if several else place(curve, curves)
 
     def study_name(self, study: str | None) -> str:
         """A study as a table's cell, with the protocol that other places name it by."""

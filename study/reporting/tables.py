@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
-from study import names
 from study.analysis.analyse import Analysis
-from study.analysis.costs import CurveCosts
-from study.analysis.quality import Curve
-from study.names import UNKNOWN
-from study.reporting.document import Column, Row, Table, silent
+from study.analysis.costs import CostName, CurveCosts, DepthCost
+from study.analysis.quality import Curve, DepthScore
+from study.reporting import names
+from study.reporting.document import Column, Row, Table, Value, label
+from study.reporting.names import UNKNOWN
 from study.reporting.series import Series
 
-PLACE = (
-    Column("study", "study", number=False),
-    Column("model", "model", number=False),
-    Column("task", "task", names.task_name, number=False),
-    Column("train_size", "train size", names.size_name),
-    Column("metric", "metric", names.metric_name, number=False),
-)
+LONG = 14
+"""Rows of a table of depths that is closed at first."""
+
+
+PLACE = frozenset({"study", "model", "task", "train_size", "metric"})
+
+
+def place(series: Series, hidden: Collection[str] = ()) -> list[Column]:
+    """Which study, model, task, train size and metric a row is of; `hidden` where a heading says it."""
+    columns = (
+        label("study", show=series.study_name, key=True, shown=series.shown),
+        label("model", key=True),
+        label("task", show=names.task_name, key=True),
+        Column("train_size", "train size", show=names.size_name, key=True, seldom=True),
+        label("metric", show=names.metric_name, key=series.metrics_differ),
+    )
+    return [replace(column, shown=False) if column.name in hidden else column for column in columns]
 
 
 def score(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.4f}"
 
 
-def in_order(curves: Sequence[Curve], series: Series) -> list[Curve]:
-    return sorted(
-        curves, key=lambda c: (series.rank(c), names.task_order(c.task), c.metric, c.train_size or 0)
-    )
-
-
 def _heading(part: Curve | CurveCosts, series: Series) -> str:
     size = "" if part.train_size is None else f", {part.train_size:,} examples"
     return f"{series.name(part)} · {names.task_name(part.task)}{size} · {names.metric_name(part.metric)}"
+
+
+def _of_depth(get: Callable[[DepthScore], Value]) -> Callable[[tuple[DepthScore, Curve]], Value]:
+    return lambda item: get(item[0])
 
 
 def quality_table(analysis: Analysis) -> Table:
@@ -43,116 +52,109 @@ def quality_table(analysis: Analysis) -> Table:
     # A share just below a threshold must not look as if it reached it.
     share = partial(names.percent, beside=analysis.thresholds)
     columns = (
-        *PLACE,
-        Column("frozen_layers", "frozen"),
+        *place(series, hidden=PLACE),
+        Column("frozen_layers", "frozen", key=True),
         Column("tuned_layers", "tuned"),
-        Column("score", "score", score),
-        Column("std", "std", score),
-        Column("relative", "of full", share),
-        Column("relative_low", "95 % low", share),
-        Column("relative_high", "95 % high", share),
-        Column("chance_corrected", "above chance", names.percent),
-        Column("learning_rate", "rate", names.rate),
-        Column("rate_edge", "rate edge", number=False),
-        Column("runs", "runs"),
-        Column("failed", "failed"),
-        Column("diverged", "diverged"),
-        Column("removed", "filtered"),
+        Column("score", "score", show=score),
+        Column("std", "std", show=score),
+        Column("relative", "of full", show=share),
+        Column("relative_low", "95 % low", show=share),
+        Column("relative_high", "95 % high", show=share),
+        Column(
+            "chance_corrected",
+            "above chance",
+            show=names.percent,
+            seldom=True,
+            note="Above chance: (score - chance) / (full - chance), where chance is the majority class or 0.",
+        ),
+        Column("learning_rate", "rate", show=names.rate),
+        label("rate_edge", "rate edge", seldom=True),
+        Column("runs", "runs", get=_of_depth(lambda d: len(d.scores))),
+        Column(
+            "collapsed",
+            "collapsed",
+            get=_of_depth(lambda d: d.counts.collapsed),
+            seldom=True,
+            note=_COLLAPSED,
+        ),
+        Column(
+            "success", "learned", get=_of_depth(lambda d: d.success), show=names.percent_short, seldom=True
+        ),
+        Column("failed", "failed", get=_of_depth(lambda d: d.counts.failed), seldom=True),
+        Column("diverged", "diverged", get=_of_depth(lambda d: d.counts.diverged), seldom=True),
+        Column("removed", "filtered", get=_of_depth(lambda d: d.counts.removed), seldom=True),
     )
-    rows = [
-        Row(
-            (
-                c.study,
-                c.model,
-                c.task,
-                c.train_size,
-                c.metric,
-                d.frozen_layers,
-                d.tuned_layers,
-                d.score,
-                d.std,
-                d.relative,
-                d.relative_low,
-                d.relative_high,
-                d.chance_corrected,
-                d.learning_rate,
-                d.rate_edge,
-                len(d.scores),
-                d.counts.failed,
-                d.counts.diverged,
-                d.counts.removed,
-            ),
-            group=_heading(c, series),
-        )
-        for c in in_order(analysis.curves, series)
-        for d in c.depths
-    ]
+    rows = tuple(
+        Row((depth, curve), group=_heading(curve, series))
+        for curve in series.ordered(analysis.curves)
+        for depth in curve.depths
+    )
     return Table(
         name="quality",
         title="Quality at every depth",
         columns=columns,
-        rows=tuple(rows),
-        hidden=frozenset(column.name for column in PLACE)
-        | silent(columns, rows, ("rate_edge", "failed", "diverged", "removed", "chance_corrected")),
-        folded=len(rows) > 14,
-        note="Above chance: (score - chance) / (full - chance), where chance is the majority class or 0.",
+        rows=rows,
+        folded=len(rows) > LONG,
     )
+
+
+_COLLAPSED = (
+    "Collapsed: runs of the depth, at any rate, that learned nothing beside others that did. Learned: "
+    "the share of "
+    "the runs at the chosen rate that did; the score is theirs."
+)
 
 
 def costs_table(costs: Sequence[CurveCosts], series: Series) -> Table | None:
     if not any(d.relative for c in costs for d in c.depths):
         return None
     columns = (
-        *PLACE,
-        Column("frozen_layers", "frozen"),
-        Column("trainable_parameters", "trained parameters", _count),
-        Column("trainable_share", "share", names.percent),
-        Column("seconds", "seconds", _seconds),
-        Column("relative_seconds", "of full", names.percent),
-        Column("peak_memory_bytes", "peak memory", _bytes),
-        Column("relative_peak_memory_bytes", "of full", names.percent),
-        Column("storage_bytes", "storage per task", _bytes),
-        Column("relative_storage_bytes", "of full", names.percent),
-        Column("pareto", "on the front of", number=False),
+        *place(series, hidden=PLACE),
+        Column("frozen_layers", "frozen", key=True),
+        Column("trainable_parameters", "trained parameters", show=_count),
+        Column("trainable_share", "share", show=names.percent),
+        Column("seconds", "seconds", show=_seconds, note=_SECONDS),
+        _of_full("seconds"),
+        Column("peak_memory_bytes", "peak memory", show=_bytes),
+        _of_full("peak_memory_bytes"),
+        Column("storage_bytes", "storage per task", show=_bytes, note=_STORAGE),
+        _of_full("storage_bytes"),
+        label("pareto", "on the front of", get=_fronts),
     )
-    told = {"seconds": "time", "peak_memory_bytes": "memory", "trainable_share": "parameters"}
-    rows = [
-        Row(
-            (
-                c.study,
-                c.model,
-                c.task,
-                c.train_size,
-                c.metric,
-                d.frozen_layers,
-                d.trainable_parameters,
-                d.trainable_share,
-                d.seconds,
-                d.relative.get("seconds"),
-                d.peak_memory_bytes,
-                d.relative.get("peak_memory_bytes"),
-                d.storage_bytes,
-                d.relative.get("storage_bytes"),
-                ", ".join(word for name, word in told.items() if d.frozen_layers in c.pareto[name]) or None,  # type: ignore[index]
-            ),
-            group=f"{_heading(c, series)} · parameters {c.parameters}",
-        )
-        for c in costs
-        for d in c.depths
-    ]
+    rows = tuple(
+        Row((depth, curve), group=f"{_heading(curve, series)} · parameters {curve.parameters}")
+        for curve in costs
+        for depth in curve.depths
+    )
     return Table(
         name="costs",
         title="Cost of every depth",
         columns=columns,
-        rows=tuple(rows),
-        hidden=frozenset(column.name for column in PLACE),
-        folded=len(rows) > 14,
-        note=(
-            "Medians over complete runs. Seconds: training, and building the frozen layers' states where "
-            "they are cached. Storage: what must be kept per task beside the shared frozen part, at 4 bytes "
-            "a parameter."
-        ),
+        rows=rows,
+        folded=len(rows) > LONG,
+        note="Medians over complete runs.",
     )
+
+
+_SECONDS = "Seconds: training, and building the frozen layers' states where they are cached."
+_STORAGE = "Storage: what must be kept per task beside the shared frozen part, at 4 bytes a parameter."
+
+
+def _of_full(name: CostName) -> Column:
+    def share(item: tuple[DepthCost, CurveCosts]) -> Value:
+        return item[0].relative.get(name)
+
+    return Column(f"relative_{name}", "of full", get=share, show=names.percent)
+
+
+def _fronts(item: tuple[DepthCost, CurveCosts]) -> Value:
+    depth, curve = item
+    told: dict[CostName, str] = {
+        "seconds": "time",
+        "peak_memory_bytes": "memory",
+        "trainable_share": "parameters",
+    }
+    return ", ".join(word for name, word in told.items() if depth.frozen_layers in curve.pareto[name]) or None
 
 
 def _count(value: int | None) -> str:

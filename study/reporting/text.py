@@ -1,44 +1,65 @@
-"""The report as Markdown, and its tables as CSV, from the same content as the page."""
+"""A document as Markdown, and its tables as CSV.
+
+Whatever a name contains, it is shown as it is written: it makes no HTML, no link and no formula.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
-from study.reporting.document import Block, Bullets, Chart, Document, Table, Words
+from objectives.table_contract import safe_cell
+from study.reporting.document import Block, Bullets, Chart, Code, Column, Document, Row, Table, Words
 
 
 def markdown(document: Document, images: Mapping[str, str] | None = None) -> str:
     """`images` are the exported figures by chart name, as paths beside the text."""
     badges = "".join(f"**{badge.upper()}** " for badge in document.badges)
-    parts = [f"# {badges}How many layers need fine-tuning? {document.title}"]
-    parts += [f"> {warning}" for warning in document.warnings]
-    parts += document.answers if len(document.answers) == 1 else [_list(document.answers)]
-    parts.append(_list(f"{value} {label}" for value, label in document.facts))
+    parts = [f"# {badges}How many layers need fine-tuning? {escape(document.title)}"]
+    parts += [f"> {escape(warning)}" for warning in document.warnings]
+    answers = [str(answer) for answer in document.answers]
+    parts += [_paragraph(answers[0])] if len(answers) == 1 else [_list(answers)] if answers else []
+    parts += [_list(f"{value} {label}" for value, label in document.facts)] if document.facts else []
     for section in document.sections:
-        parts.append(f"## {section.title}")
+        parts.append(f"## {escape(section.title)}")
         parts += [_block(block, images or {}) for block in section.blocks]
     return "\n\n".join(parts) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text within a line of Markdown: no HTML, no emphasis, no link, no line of its own."""
+    text = " ".join(text.split()).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
+    text = re.sub(r"[`*~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    return re.sub(r"\](?=[(\[:])", r"\\]", text)
+
+
+def _paragraph(text: str) -> str:
+    """Text at the start of a line, where some characters would begin a heading or a list."""
+    return re.sub(r"^(?:(\d+)(?=[.)])|(?=[#>+=|-]))", r"\g<1>\\", escape(text))
 
 
 def comma_separated(table: Table) -> str:
     """Raw values under the contract's column names; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    kept = [i for i, column in enumerate(table.columns) if column.raw]
-    writer.writerow([table.columns[i].name for i in kept])
+    kept = [column for column in table.columns if column.csv]
+    writer.writerow([safe_cell(column.name) for column in kept])
     for row in table.rows:
-        writer.writerow(["" if row.values[i] is None else row.values[i] for i in kept])
+        values = [column.value(row.item) for column in kept]
+        writer.writerow(["" if value is None else safe_cell(value) for value in values])
     return out.getvalue()
 
 
 def _block(block: Block, images: Mapping[str, str]) -> str:
     match block:
         case Words():
-            return block.text
+            return _paragraph(block.text)
+        case Code():
+            return f"```\n{block.text}\n```"
         case Bullets():
-            return _list(block.items)
+            return _list(item.told() for item in block.items)
         case Table():
             return markdown_table(block)
         case Chart():
@@ -47,36 +68,39 @@ def _block(block: Block, images: Mapping[str, str]) -> str:
 
 def _chart(chart: Chart, images: Mapping[str, str]) -> str:
     path = images.get(chart.name)
-    body = f"![{chart.title}]({path})" if path else _list(panel.alt for panel in chart.panels)
-    return f"### {chart.title}\n\n{body}\n\n{chart.caption}"
+    body = f"![{escape(chart.title)}]({path})" if path else _list(panel.alt for panel in chart.panels)
+    return f"### {escape(chart.title)}\n\n{body}\n\n{_paragraph(chart.caption)}"
 
 
-def markdown_table(table: Table, *, level: int = 3) -> str:
+def markdown_table(table: Table) -> str:
     shown = table.shown
     grouped = any(row.group for row in table.rows)
-    titles = [*([""] if grouped else []), *(column.title for _, column in shown)]
-    rules = [*(["---"] if grouped else []), *("---:" if column.number else "---" for _, column in shown)]
-    lines = [_line(titles), _line(rules)]
+    lines = [
+        _line([*([""] if grouped else []), *(escape(column.title) for column in shown)]),
+        _line([*(["---"] if grouped else []), *("---:" if column.number else "---" for column in shown)]),
+    ]
     group = None
     for row in table.rows:
-        cells = []
-        for i, column in shown:
-            text = column.show(row.values[i])
-            marked = i in row.marked
-            text = f"{text} †" if marked and table.mark == "differs" else text
-            cells.append(f"**{text}**" if row.strong or (marked and table.mark == "best") else text)
+        cells = [_cell(table, row, column) for column in shown]
         if grouped:
-            cells.insert(0, "" if row.group == group else row.group or "")
+            cells.insert(0, "" if row.group == group else escape(row.group or ""))
             group = row.group
         lines.append(_line(cells))
-    note = f"\n\n{table.note}" if table.note else ""
-    return f"{'#' * level} {table.title}\n\n" + "\n".join(lines) + note
+    note = f"\n\n{_paragraph(' '.join(table.footnotes))}" if table.footnotes else ""
+    return f"### {escape(table.title)}\n\n" + "\n".join(lines) + note
 
 
-def _line(cells: list[str]) -> str:
-    escaped = (cell.replace("|", "\\|").replace("\n", " ") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
+def _cell(table: Table, row: Row, column: Column) -> str:
+    text = escape(column.text(row.item))
+    marked = column.name in row.marked
+    if marked and table.mark == "differs":
+        text = f"{text} †"
+    return f"**{text}**" if row.strong or (marked and table.mark == "best") else text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
+    return "\n".join(f"- {_paragraph(item)}" for item in items)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
-from study.reporting.document import Figure
+from study.reporting.document import Key
 
 TOKEN = "theme:"
 FONT = (
@@ -71,12 +72,24 @@ class Style:
     symbol: str
 
 
+def line_keys(names: Sequence[str]) -> list[Key]:
+    """The legend of lines in the order of their styles."""
+    return [
+        Key(name, s.colour, s.dash, s.symbol) for name, s in zip(names, map(style, count()), strict=False)
+    ]
+
+
 def style(index: int) -> Style:
     return Style(
         colour=f"{TOKEN}s{index % COLOURS}",
         dash=DASHES[index % len(DASHES)],
         symbol=SYMBOLS[index % len(SYMBOLS)],
     )
+
+
+def words(text: str) -> str:
+    """A name inside a figure, as it is written: Plotly reads some HTML, and fields in braces."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("%{", "%\u200b{")
 
 
 def faded(colour: str, percent: int) -> str:
@@ -111,7 +124,7 @@ def axis(title: str | None = None, **settings: Any) -> dict[str, Any]:
         "automargin": True,
     }
     if title:
-        found["title"] = {"text": title, "standoff": 8, "font": {"size": 12}}
+        found["title"] = {"text": words(title), "standoff": 8, "font": {"size": 12}}
     return found | settings
 
 
@@ -136,19 +149,13 @@ def layout(height: int, x: dict[str, Any], y: dict[str, Any], **settings: Any) -
     } | settings
 
 
-def resolve(figure: Figure, theme: str = "light") -> Figure:
-    """The figure with every token replaced by the theme's colour, for a place that has one theme only."""
-    return _resolved(figure, theme)
-
-
-def _resolved(part: Any, theme: str) -> Any:
+def resolve(part: Any, theme: str = "light") -> Any:
+    """A figure with every token replaced by the theme's colour, for a place that has one theme only."""
     if isinstance(part, dict):
-        return {name: _resolved(value, theme) for name, value in part.items()}
+        return {name: resolve(value, theme) for name, value in part.items()}
     if isinstance(part, list | tuple):
-        return [_resolved(value, theme) for value in part]
-    if isinstance(part, str) and part.startswith(TOKEN):
-        return colour(part, theme)
-    return part
+        return [resolve(value, theme) for value in part]
+    return colour(part, theme) if isinstance(part, str) and part.startswith(TOKEN) else part
 
 
 def colour(token: str, theme: str) -> str:

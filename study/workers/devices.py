@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from objectives.contract import UsageError
-from study.command import note
+from study.cli.command import note
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 EventKind = Literal[
     "claimed",
+    "stepped",
     "reported",
     "finished",
     "failed",
@@ -38,6 +39,11 @@ class Event:
     attempt: int | None = None
     index: int | None = None
     """reported: which evaluation, from 0."""
+    step: int | None = None
+    """stepped: optimiser steps so far, of `steps`."""
+    steps: int | None = None
+    loss: float | None = None
+    """stepped: mean training loss of late, where it was looked at."""
     point: CurvePoint | None = None
     record: TrialRecord | None = None
     reason: str | None = None

@@ -1,67 +1,62 @@
-"""The process that `launch` starts for each of its workers: the same command, joining what was planned."""
+"""One worker process: alone, as the leader of a process group, or as one of its ranks."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from study import command
+from study.workers.jobs import Job, Places, load_jobs
+from study.workers.options import Working
 from study.workers.parent import follow_parent
 
-if TYPE_CHECKING:
-    from study.workers.events import Event
-    from study.workers.worker import Job
-
 PATIENCE_SECONDS = 600.0
-"""A worker may be started while the database is; the launcher has seen that there is one."""
+"""A worker may start while the database restarts; its launcher has seen that there is one."""
 
 
-def main(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
-    if arguments.rank is not None:
-        from study.workers import ranks
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """What one worker is to do."""
 
-        return ranks.take_part(arguments)
+    studies: tuple[str, ...]
+    storage: str
+    worker: str
+    """Its name in the database and on displays."""
+    working: Working
+    places: Places
+
+    @contextmanager
+    def jobs(self) -> Iterator[list[Job]]:
+        """The studies, with the database open."""
+        from storage.database import Database
+
+        database = Database.open(self.storage, patience_seconds=PATIENCE_SECONDS)
+        try:
+            yield load_jobs(database, self.studies, self.places)
+        finally:
+            database.close()
+
+
+def main(assignment: Assignment, argv: Sequence[str]) -> int:
+    """Work until the studies are done; the exit code. `argv` are this process's own arguments."""
+    from study.workers import process_group, ranks
+
+    if process_group.RANK in os.environ:
+        return ranks.take_part(assignment, int(os.environ[process_group.RANK]))
     follow_parent()
-    if arguments.processes_per_trial > 1:
-        from study.workers import process_group
-
-        return process_group.lead(argv, arguments.processes_per_trial)
+    if assignment.working.processes_per_trial > 1:
+        return process_group.lead(argv, assignment.working.processes_per_trial)
     from study.workers.event_lines import EventWriter
-
-    return work(arguments, EventWriter())
-
-
-def work(arguments: argparse.Namespace, on_event: Callable[[Event], None]) -> int:
-    """Join the studies and work until they are done; the exit code."""
     from study.workers.worker import run_worker
 
-    with joined(arguments) as jobs:
+    on_event = EventWriter()
+    with assignment.jobs() as jobs:
         summary = run_worker(
             jobs,
-            worker=arguments.worker_name,
+            worker=assignment.worker,
             on_event=on_event,
-            join_only=arguments.join_only,
+            join_only=assignment.working.join_only,
+            trial_timeout=assignment.working.trial_timeout,
         )
     return summary.exit_code
-
-
-@contextmanager
-def joined(arguments: argparse.Namespace) -> Iterator[list[Job]]:
-    """The studies that the launcher planned."""
-    from storage.database import Database
-    from study import launch, request
-
-    requests = request.resolve(arguments)
-    database = Database.open(
-        command.storage_url(arguments.storage),
-        heartbeat_seconds=arguments.heartbeat,
-        grace_seconds=arguments.grace,
-        max_retries=arguments.max_retries,
-        patience_seconds=PATIENCE_SECONDS,
-    )
-    try:
-        yield launch.join(database, requests, arguments)
-    finally:
-        database.close()

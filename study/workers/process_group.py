@@ -12,7 +12,6 @@ import queue
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,10 +20,13 @@ from types import FrameType
 from typing import Any
 
 from study.workers import devices
+from study.workers.event_lines import Pipe
 from study.workers.interrupts import heeded
 from study.workers.parent import bind_to_parent
 from study.workers.supervise import how, worker_command
 
+RANK = "ELSA_RANK"
+"""Environment variable of a process in a group: its rank."""
 CONTROL = "@rank "
 """Begins a line that a rank says to its leader; the other lines of rank 0 are events, and passed on."""
 AGREE_SECONDS = 10.0
@@ -50,7 +52,9 @@ def group_environments(current: Mapping[str, str], processes: int) -> list[dict[
     }
     if not devices.find(current):
         shared["ACCELERATE_USE_CPU"] = "true"
-    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
+    return [
+        {**shared, RANK: str(rank), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)
+    ]
 
 
 def free_port() -> int:
@@ -82,6 +86,7 @@ class _Leader:
     environments: list[dict[str, str]]
     ranks: list[Rank] = field(default_factory=list)
     _lines: queue.SimpleQueue[tuple[Rank, str]] = field(default_factory=queue.SimpleQueue)
+    _out: Pipe = field(default_factory=lambda: Pipe(os.dup(1)))
     _signum: int | None = None
     _judge_at: float | None = None
     _leave_by: float | None = None
@@ -106,7 +111,7 @@ class _Leader:
 
     def _start(self, number: int, environment: Mapping[str, str]) -> None:
         process = subprocess.Popen(
-            [*self.command, "--rank", str(number)],
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -141,8 +146,7 @@ class _Leader:
                 patience = 0.0 if rank.failure["retry"] else AGREE_SECONDS
                 self._judge_at = min(self._judge_at or float("inf"), time.monotonic() + patience)
             elif rank.number == 0:
-                sys.stdout.write(line)
-                sys.stdout.flush()
+                self._out.offer(line)
 
     def _look(self) -> None:
         """Find out whether all ranks still can go on together."""

@@ -6,7 +6,6 @@ alone knows (a failure, a lost lease) is never acted upon alone.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -17,20 +16,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell, CurvePoint, ElsaError, Objective, Report, TrialFailed, TrialRecord
+from study.specs.study_spec import StudySpec
 from study.workers.events import Event
 from study.workers.interrupts import SIGNALS, Stopped
+from study.workers.jobs import Job, make_objective
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
 from study.workers.readiness import NotReady, forget_models, ready
 from study.workers.restarts import GROUP_BROKEN
-from study.workers.worker import Job, LeaseLost, run_worker
+from study.workers.worker import LeaseLost, run_worker
 
 if TYPE_CHECKING:
     from storage.claims import Claim
+    from study.workers.process import Assignment
 
 EXCHANGE_HOURS = 6
 """One rank may build prefix states, or sit out a database restart, while the others wait for it."""
@@ -50,16 +53,16 @@ class _Abandoned(BaseException):
     """Rank 0 lost the trial's lease: all ranks drop the trial together."""
 
 
-def take_part(arguments: argparse.Namespace) -> int:
-    """Rank 0 or a follower, as the arguments say."""
-    if arguments.rank == 0:
+def take_part(assignment: Assignment, rank: int) -> int:
+    """Rank 0 owns the trials; the others follow it."""
+    if rank == 0:
         follow_parent()
-        return _own(arguments)
+        return _own(assignment)
     # Only rank 0 has anything to release.
     follow_parent(signal.SIGKILL)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    return _follow(arguments)
+    return _follow(assignment)
 
 
 def _join_group() -> None:
@@ -84,21 +87,19 @@ def _say_failed(out: Callable[[str], None], failure: TrialFailed) -> None:
 # --- followers ---------------------------------------------------------------------------------------------
 
 
-def _follow(arguments: argparse.Namespace) -> int:
-    from study import request
-
+def _follow(assignment: Assignment) -> int:
     say = _take_output()
-    makers = {asked.name: asked.make_objective for asked in request.resolve(arguments)}
     _join_group()
     made: tuple[str, Objective] | None = None
     while (message := _exchange()) != STOP:
         if message == WAIT:
             continue
-        study, cell, attempt = message
+        study, spec, cell, attempt = message
         if made is None or made[0] != study:
             made = None
             forget_models()
-            made = (study, _ready_or_end(makers[study], say))
+            make = partial(make_objective, StudySpec.from_json(spec), assignment.places)
+            made = (study, _ready_or_end(make, say))
         try:
             _set_attempt(made[1], attempt)(cell, _follow_report)
         except _Abandoned:
@@ -153,13 +154,12 @@ def _leave_group() -> None:
 # --- rank 0 ------------------------------------------------------------------------------------------------
 
 
-def _own(arguments: argparse.Namespace) -> int:
+def _own(assignment: Assignment) -> int:
     from study.workers.event_lines import EventWriter
-    from study.workers.process import joined
 
     write = EventWriter()
     leader = _LeaderLine()
-    with joined(arguments) as jobs:
+    with assignment.jobs() as jobs:
         _join_group()
 
         def on_event(event: Event) -> None:
@@ -168,13 +168,14 @@ def _own(arguments: argparse.Namespace) -> int:
             if event.kind == "idle":
                 leader.keep_alive()
 
-        grouped = [_grouped(job, leader, write.text) for job in jobs]
+        grouped = [_grouped(job, leader, write.pipe.send) for job in jobs]
         try:
             summary = run_worker(
                 grouped,
-                worker=arguments.worker_name,
+                worker=assignment.worker,
                 on_event=on_event,
-                join_only=arguments.join_only,
+                join_only=assignment.working.join_only,
+                trial_timeout=assignment.working.trial_timeout,
             )
         except GroupBroken:
             summary = None
@@ -214,7 +215,7 @@ class GroupObjective:
             raise Stopped(signal.SIGTERM)
         try:
             with leader.breakable():
-                _exchange((self._job.study.name, cell, self.attempt))
+                _exchange((self._job.study.name, self._job.spec.to_json(), cell, self.attempt))
                 if self._part is None:
                     self._part = ready(self._job.make_objective)
                 return _set_attempt(self._part, self.attempt)(cell, self._shared(report))

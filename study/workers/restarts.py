@@ -16,6 +16,8 @@ HOPELESS = (2, 3, 5)
 
 GROUP_BROKEN = 75
 """Exit code of a process group that lost one of its processes."""
+TIMED_OUT = 76
+"""Exit code of a process whose trial ran too long."""
 
 
 class Restarts:

@@ -13,19 +13,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
+from objectives.private_files import own_folder
+from study.cli.command import EVENTS
 from study.workers.devices import Share
 from study.workers.event_lines import decode
 from study.workers.events import Event
 from study.workers.interrupts import heeded
 from study.workers.parent import bind_to_parent
-from study.workers.restarts import DRAINED, GROUP_BROKEN, Restarts
+from study.workers.restarts import DRAINED, GROUP_BROKEN, TIMED_OUT, Restarts
 
 STOP_SECONDS = 20.0
 """For workers to release their trials before they are killed; they need one, unless a library holds them."""
@@ -39,7 +41,6 @@ class Display(Protocol):
     def event(self, event: Event) -> None: ...
     def state(self, worker: str, text: str) -> None: ...
     def note(self, text: str) -> None: ...
-    def tick(self) -> None: ...
 
 
 class Nothing:
@@ -52,9 +53,6 @@ class Nothing:
         pass
 
     def note(self, text: str) -> None:
-        pass
-
-    def tick(self) -> None:
         pass
 
 
@@ -73,7 +71,13 @@ class Member:
     exit_code: int | None = None
 
 
-def supervise(command: Sequence[str], shares: Sequence[Share], display: Display, logs: Path) -> int:
+def supervise(
+    command: Sequence[str],
+    shares: Sequence[Share],
+    display: Display,
+    logs: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> int:
     """Run `command` once per share until every worker has left; the exit code of the whole."""
     host = socket.gethostname()
     members = [
@@ -81,17 +85,20 @@ def supervise(command: Sequence[str], shares: Sequence[Share], display: Display,
         for number, share in enumerate(shares)
     ]
     logs.mkdir(parents=True, exist_ok=True)
-    return _Supervisor(list(command), members, display).run()
+    return _Supervisor(list(command), members, display, environment).run()
 
 
 def log_folder(cache_dir: str) -> Path:
     """A new one for each run."""
     stamp = f"{datetime.now():%Y%m%d-%H%M%S}-{socket.gethostname()}-{os.getpid()}"
-    return Path(cache_dir).expanduser() / "logs" / stamp
+    return own_folder(cache_dir) / "logs" / stamp
 
 
 class _Supervisor:
-    def __init__(self, command: list[str], members: list[Member], display: Display):
+    def __init__(
+        self, command: list[str], members: list[Member], display: Display, environment: Mapping[str, str]
+    ):
+        self._environment = environment
         self._command = command
         self._members = members
         self._display = display
@@ -138,14 +145,15 @@ class _Supervisor:
             if member.process is not None and member.process.poll() is not None:
                 self._ended(member, member.process.wait())
         self._drain(TICK_SECONDS)
-        self._display.tick()
 
     def _drain(self, wait_seconds: float) -> None:
-        """Show what the workers said, waiting a while for the first word."""
+        """Show what the workers report for this long, and no longer: signals and deaths must be noticed."""
         until = time.monotonic() + wait_seconds
-        while True:
+        while (left := until - time.monotonic()) > 0 or not self._events.empty():
+            if left < -TICK_SECONDS:
+                return
             try:
-                event = self._events.get(timeout=max(0.001, until - time.monotonic()))
+                event = self._events.get(timeout=max(0.001, left))
             except queue.Empty:
                 return
             if event.kind == "finished":
@@ -153,13 +161,13 @@ class _Supervisor:
             self._display.event(event)
 
     def _start(self, member: Member) -> None:
-        environment = os.environ | member.share.environment(os.environ)
+        environment = {**self._environment, **member.share.environment(self._environment)}
         with member.log.open("a") as log:
             log.write(f"--- {datetime.now():%Y-%m-%d %H:%M:%S} {member.name} on {member.share}\n")
             log.flush()
             # A session of its own: Ctrl-C comes to the supervisor, which passes it on once.
             member.process = subprocess.Popen(
-                [*self._command, "--worker-name", member.name],
+                [*self._command, EVENTS, member.name],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -201,7 +209,6 @@ class _Supervisor:
         deadline = time.monotonic() + STOP_SECONDS
         while any(process.poll() is None for process in running) and time.monotonic() < deadline:
             self._drain(0.05)
-            self._display.tick()
         self._drain(0)
 
     def _kill(self) -> None:
@@ -213,8 +220,9 @@ class _Supervisor:
 
 def how(code: int) -> str:
     """`ended with exit code 1`, `was killed by SIGKILL`."""
-    if code == GROUP_BROKEN:
-        return "lost one of its processes"
+    known = {GROUP_BROKEN: "lost one of its processes", TIMED_OUT: "ended a trial that ran too long"}
+    if code in known:
+        return known[code]
     if code >= 0:
         return f"ended with exit code {code}"
     return f"was killed by {signal.Signals(-code).name}"
@@ -232,6 +240,6 @@ def _shell_code(code: int) -> int:
     return code if code > 0 else 128 - code
 
 
-def worker_command(argv: Sequence[str]) -> list[str]:
-    """The command of a worker: the same as this one, in a process of its own."""
-    return [sys.executable, "-m", "study.launch", *argv]
+def worker_command(arguments: Sequence[str]) -> list[str]:
+    """`elsa work` with these arguments, whatever the working folder and the PATH."""
+    return [sys.executable, "-m", "study.work", *arguments]

@@ -14,34 +14,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from objectives.contract import Cell, CurvePoint, ElsaError, Objective, StorageError, TrialFailed
-from study.planning import plan_study
-from study.spec import StudySpec
+from objectives.contract import CurvePoint, ElsaError, Objective, StorageError, TrialFailed, printable
+from study.protocols.plan import plan_study
 from study.workers.events import Event, EventKind
 from study.workers.interrupts import Interrupts, Stopped
+from study.workers.jobs import Job, stored_spec
 from study.workers.readiness import forget_models, ready
+from study.workers.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from storage.claims import Claim
     from storage.reading import Counts
-    from storage.studies import StoredStudy
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 PLANNING_PAUSE = 10
 """Times as long as the last plan took (waiting for the lock included), while others still run cells."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One study to work on. The objective is made at the first claim, and dropped when moving on."""
-
-    study: StoredStudy
-    spec: StudySpec
-    make_objective: Callable[[], Objective]
-    cells: frozenset[Cell] | None = None
-    """Where only these cells can be answered (a recorded table)."""
 
 
 @dataclass(kw_only=True)
@@ -69,16 +58,15 @@ def run_worker(
     *,
     worker: str,
     on_event: Callable[[Event], None],
-    max_retries: int | None = None,
     join_only: bool = False,
+    trial_timeout: float | None = None,
     poll_seconds: float = POLL_SECONDS,
 ) -> WorkerSummary:
     """Work until nothing waits or runs in any of the studies, or until SIGINT, SIGTERM or SIGHUP.
 
     TrialFailed is recorded and the worker goes on; any other exception of an objective is a programming
     error: its trial is recorded as failed, and the exception ends the worker. A worker whose objective cannot
-    even be made releases its trial and ends. Where `max_retries` is None,
-    each study's own is meant.
+    even be made releases its trial and ends.
     """
     databases = {id(job.study.database): job.study.database for job in jobs}
 
@@ -87,7 +75,8 @@ def run_worker(
             database.hurry()
 
     with Interrupts(hurry) as interrupts:
-        run = _Run(list(jobs), worker, on_event, max_retries, join_only, poll_seconds, interrupts)
+        watchdog = Watchdog(trial_timeout, expected_seconds)
+        run = _Run(list(jobs), worker, on_event, join_only, poll_seconds, interrupts, watchdog)
         began = time.monotonic()
         try:
             run.work()
@@ -104,10 +93,10 @@ class _Run:
     jobs: list[Job]
     worker: str
     on_event: Callable[[Event], None]
-    max_retries: int | None
     join_only: bool
     poll_seconds: float
     interrupts: Interrupts
+    watchdog: Watchdog
     summary: WorkerSummary = field(default_factory=WorkerSummary)
     _made: tuple[Job, Objective] | None = None
     _planned: dict[int, Counts] = field(default_factory=dict)
@@ -135,7 +124,7 @@ class _Run:
         while not self._stopped.wait(pause):
             for job in list(self.jobs):
                 try:
-                    reaped = job.study.reap(self._retries(job))
+                    reaped = job.study.reap()
                 except Exception as error:
                     log.warning("could not look for dead trials of %s: %s", job.study.name, error)
                     continue
@@ -155,10 +144,7 @@ class _Run:
         return None
 
     def _claim(self, job: Job) -> Claim | None:
-        return job.study.claim(self.worker, max_retries=self._retries(job))
-
-    def _retries(self, job: Job) -> int:
-        return job.study.terms.max_retries if self.max_retries is None else self.max_retries
+        return job.study.claim(self.worker)
 
     def _plan(self, job: Job) -> bool:
         """Whether there is something new to claim. Plans only if anything has changed since the last time."""
@@ -168,7 +154,7 @@ class _Run:
         key, began = job.study.study_id, time.monotonic()
         if self._planned.get(key) == counts or (counts.open and began < self._plan_after.get(key, began)):
             return False
-        added = plan_study(job.study, job.spec, max_retries=self._retries(job), cells=job.cells)
+        added = plan_study(job.study, stored_spec(job.study), cells=job.cells)
         if added:
             self._emit("planned", job, trials=added)
             return True
@@ -197,6 +183,13 @@ class _Run:
     def _execute(self, job: Job, claim: Claim) -> None:
         began = time.monotonic()
         self._emit("claimed", job, claim)
+        self.watchdog.begin(claim)
+        try:
+            self._train(job, claim, began)
+        finally:
+            self.watchdog.end()
+
+    def _train(self, job: Job, claim: Claim, began: float) -> None:
         try:
             with self.interrupts.allowed():
                 objective = self._objective(job)
@@ -216,8 +209,7 @@ class _Run:
             self._release(job, claim)
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            self._fail(job, claim, reason, began, retry=True)
+            self._fail(job, claim, printable(f"{type(error).__name__}: {error}"), began, retry=True)
             raise
         else:
             if claim.finish(record):
@@ -271,6 +263,14 @@ class _Run:
         )
         shared = {"kind": kind, "worker": self.worker, "study": job.study.name, "claim": claim}
         self.on_event(Event(**shared, **trial, **details))  # type: ignore[arg-type]
+
+
+def expected_seconds(claim: Claim) -> float | None:
+    """How long the claimed trial should take, by the study's other trials; None where there are none."""
+    from study.progress.standing import read_standing
+
+    timing = read_standing(claim.study).timing
+    return None if timing is None else timing.seconds(claim.cell)
 
 
 def _unwatched(job: Job, number: int) -> str:

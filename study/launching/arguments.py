@@ -1,0 +1,188 @@
+"""The command line of `launch`: a parser made of the declared settings, and what was asked for.
+
+Nothing heavy is imported, so that help and mistakes are answered at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from objectives.contract import Recipe, UsageError
+from objectives.settings import declared, shortened
+from study import protocols
+from study.cli import command, flags
+from study.launching import quick
+from study.launching.inputs import Inputs, Launching, Leasing
+from study.specs.study_spec import StudySpec
+from study.workers.options import Answering, Caching, Working
+from study.workers.slurm_settings import Slurm
+
+EXAMPLES = """  elsa launch --demo --task mrpc
+  elsa launch --task mrpc --model roberta-base --seeds 5
+  elsa launch --task sst2 --model ./my-model --data ./my-data --frozen-layers 0,6-12 --dry-run
+  elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
+  elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4
+  elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""
+
+
+GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Leasing, Slurm, Answering)
+"""Every group of settings but the protocols' own."""
+DEFINITION = "definition"
+"""The table of a spec file that is the task itself, as a task file has it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What one launch was asked for."""
+
+    inputs: Inputs = field(default_factory=Inputs)
+    grid: dict[str, Any] = field(default_factory=dict)
+    """The fields of the spec that were given: protocol and lists."""
+    recipe: dict[str, Any] = field(default_factory=dict)
+    """The fields of the recipe that were given."""
+    protocol_settings: dict[str, Any] = field(default_factory=dict)
+    launching: Launching = field(default_factory=Launching)
+    leasing: Leasing = field(default_factory=Leasing)
+    working: Working = field(default_factory=Working)
+    caching: Caching = field(default_factory=Caching)
+    answering: Answering = field(default_factory=Answering)
+    slurm: Slurm = field(default_factory=Slurm)
+
+    @property
+    def protocol(self) -> protocols.Protocol:
+        return protocols.get(self.grid.get("protocol", "grid"))
+
+    @property
+    def storage(self) -> str:
+        return command.storage_url(self.inputs.storage)
+
+
+def make_parser(*, full: bool = True) -> command.Parser:
+    """With `full`, help shows every flag."""
+    parser = command.new_parser(
+        "launch",
+        "Plan a study of freeze depths, fine-tune every cell, and end with operating points and a report.\n"
+        "Run it again to resume; run it elsewhere on the same storage to join.",
+        EXAMPLES,
+    )
+    parser.usage = "elsa launch [FLAGS]"
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag")
+    described = "\n".join(f"  {name:<13} {p.summary}" for name, p in protocols.known().items())
+    flags.add_settings(parser, "what is studied", Inputs, full=full)
+    parser.add_argument(
+        "--storage-file", dest="storage", type=command.read_url, metavar="FILE", help=argparse.SUPPRESS
+    )
+    parser.add_argument(
+        "--spec", metavar="FILE", help="a TOML file with a key for every flag; flags on the command line win"
+    )
+    flags.add_settings(
+        parser,
+        "the grid (lists and ranges: 0,6-12)",
+        StudySpec,
+        *_own_groups(),
+        description=f"protocols:\n{described}",
+        full=full,
+    )
+    flags.add_settings(
+        parser,
+        "how a trial trains",
+        Recipe,
+        description="defaults of the grid; --dry-run shows those of other protocols",
+        full=full,
+    )
+    flags.add_settings(parser, "running it", Launching, Working, Caching, Leasing, full=full)
+    flags.add_settings(parser, "on a Slurm cluster", Slurm, full=full)
+    flags.add_settings(parser, "recorded studies", Answering, full=full)
+    return parser
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        make_parser(full=True).print_help()
+        parser.exit()
+
+
+def parse(argv: Sequence[str]) -> LaunchRequest:
+    """What the command line and its spec file ask for, with every value within its declared bounds."""
+    if any(word in ("-h", "--help") for word in argv):
+        make_parser(full=False).print_help()
+        print("\nelsa launch --help-all shows every flag.")
+        sys.exit(0)
+    arguments = make_parser().parse_args(argv)
+    file = read_file(arguments.spec) if arguments.spec else {}
+    return _request(lambda group: flags.given(group, arguments, file), file.get(DEFINITION))
+
+
+def from_values(values: Mapping[str, Any]) -> LaunchRequest:
+    """What values by name ask for, as those of a spec file."""
+    found = _checked(values)
+    return _request(lambda group: flags.given(group, argparse.Namespace(), found), found.get(DEFINITION))
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Typed settings by name, and the task's definition as it is."""
+    plain = {name: value for name, value in values.items() if name != DEFINITION}
+    found = flags.from_file(plain, *GROUPS, *_own_groups())
+    return found | ({DEFINITION: values[DEFINITION]} if DEFINITION in values else {})
+
+
+def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) -> LaunchRequest:
+    if definition is not None and not isinstance(definition, Mapping):
+        raise UsageError(f"{DEFINITION} is {shortened(definition)}: use a table, as in a task file")
+    grid = given(StudySpec)
+    inputs = Inputs(**given(Inputs), definition=definition)
+    if inputs.quick:
+        grid.setdefault("protocol", quick.PROTOCOL)
+    request = LaunchRequest(
+        inputs=inputs,
+        grid=grid,
+        recipe=given(Recipe),
+        protocol_settings=_own_settings(grid.get("protocol", "grid"), given),
+        launching=Launching(**given(Launching)),
+        leasing=Leasing(**given(Leasing)),
+        working=Working(**given(Working)),
+        caching=Caching(**given(Caching)),
+        answering=Answering(**given(Answering)),
+        slurm=Slurm(**given(Slurm)),
+    )
+    if request.launching.extend and request.working.join_only:
+        raise UsageError("--extend plans and --join-only never does: leave one of them out")
+    if request.launching.settle and (request.launching.extend or request.working.join_only):
+        raise UsageError("--settle adds cells of its own: leave out --extend and --join-only")
+    return request
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """A spec file: TOML with a key for every flag, `frozen_layers` for --frozen-layers."""
+    try:
+        with open(path, "rb") as file:
+            values = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"--spec {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--spec {path}: {error}") from None
+    try:
+        return _checked(values)
+    except UsageError as error:
+        raise UsageError(f"--spec {path}: {error}") from None
+
+
+def _own_groups() -> list[type]:
+    return list(dict.fromkeys(protocol.settings for protocol in protocols.known().values()))
+
+
+def _own_settings(name: str, given: Callable[[type], dict[str, Any]]) -> dict[str, Any]:
+    """The settings of the protocol that was chosen; those of other protocols are refused."""
+    chosen = protocols.get(name)
+    own = {item.name for item in declared(chosen.settings)}
+    for other in protocols.known().values():
+        for setting, value in given(other.settings).items():
+            if setting not in own:
+                flag = f"--{setting.replace('_', '-')}"
+                raise UsageError(f"{flag} {value} is a setting of --protocol {other.name}, not of {name}")
+    return given(chosen.settings)

@@ -1,0 +1,78 @@
+"""`launch --dry-run`: what a launch would do and how long that takes, by real steps timed on this machine.
+
+It writes to no database; tokens may stay in the cache for the launch itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from objectives.contract import Cell, Recipe
+from study import protocols
+from study.cli.command import duration
+from study.progress.pace import steps, weight
+from study.workers.jobs import Places, make_objective
+
+if TYPE_CHECKING:
+    from study.launching.request import StudyRequest
+
+
+def dry_run(requests: Sequence[StudyRequest], places: Places, workers: int) -> str:
+    """The cells, the training steps and the time they need."""
+    return "\n".join(line for request in requests for line in _lines(request, places, workers))
+
+
+def _lines(request: StudyRequest, places: Places, workers: int) -> list[str]:
+    spec = request.spec
+    protocol = protocols.get(spec.protocol)
+    wanted = protocol.wanted(spec, [])
+    cells = [cell for cell in wanted if request.cells is None or cell in request.cells]
+    outlook = protocol.outlook(spec)
+    then = f" now, {outlook}" if outlook else ""
+    marks = "".join(f"  ({mark})" for mark in ("demo", "recorded", "quick") if getattr(spec, mark))
+    lines = [f"{request.name}: {len(cells)} cells{then}{marks}"]
+    lines += [f"  {told}" for told in (request.told, *spec.remarks) if told]
+    lines += [f"  {cell}" for cell in cells]
+    if request.train_examples is not None:
+        every = [*cells, *protocol.later(spec)]
+        counts = [steps(spec, cell, request.train_examples) for cell in every]
+        each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        lines.append(f"  {_recipe(spec.recipe)}")
+        lines.append(f"  {sum(counts):,} training steps, {each} per cell")
+        lines.append(f"  {_time(request, every, places, workers)}")
+    return lines
+
+
+def _recipe(recipe: Recipe) -> str:
+    return (
+        f"{recipe.epochs:g} epochs of batch {recipe.batch_size}, at most {recipe.max_length} tokens, "
+        f"{recipe.optimizer}, precision {recipe.mixed_precision}, prefix {recipe.prefix}, "
+        f"score {recipe.score} of {math.ceil(recipe.epochs * recipe.evaluations_per_epoch)} evaluations"
+    )
+
+
+def _time(request: StudyRequest, cells: Sequence[Cell], places: Places, workers: int) -> str:
+    """Time a few real steps of the full model here and scale them."""
+    from objectives.finetune import FineTuning
+
+    spec, examples = request.spec, request.train_examples or 0
+    objective = make_objective(spec, places)
+    assert isinstance(objective, FineTuning)
+    probe = Cell(0, spec.learning_rates[0], spec.seeds[0], spec.train_sizes[0])
+    step_seconds, evaluation_seconds = objective.time_steps(probe)
+    evaluations = math.ceil(spec.recipe.epochs * spec.recipe.evaluations_per_epoch)
+
+    def seconds(cell: Cell) -> float:
+        work = steps(spec, cell, examples) * step_seconds + evaluations * evaluation_seconds
+        share = weight(spec, cell) / (cell.train_size or 1)
+        return work * share / (weight(spec, probe) / (probe.train_size or 1))
+
+    most = protocols.get(spec.protocol).most_work(spec)
+    total = sum(map(seconds, cells)) if most is None else most * seconds(probe)
+    share = f", {duration(total / workers)} with {workers} workers" if workers > 1 else ""
+    return (
+        f"{'about' if most is None else 'at most'} {duration(total)} on this machine{share}, "
+        "from steps timed just now"
+    )

@@ -1,0 +1,171 @@
+"""The settings of `launch` itself: what is studied, how a launch begins and ends, the terms of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from objectives import settings
+from objectives.contract import UsageError
+from objectives.metrics import METRICS
+from objectives.settings import setting
+from objectives.tasks import shipped
+from study.cli import lists
+from study.cli.command import DEFAULT_STORAGE
+
+LONGEST_NAME = 200
+
+
+def study_name(text: str) -> str:
+    if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
+        raise ValueError(f"use 1 to {LONGEST_NAME} printable characters")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What is studied, and where it is kept."""
+
+    task: tuple[str, ...] = setting(
+        (),
+        metavar="NAME|FILE.toml",
+        help=f"a shipped task ({', '.join(shipped())}), several separated by commas, or all; a task file; "
+        "or any new name for --data",
+        default_text="the name of the data",
+        read=lists.names,
+        everyday=True,
+    )
+    model: tuple[str, ...] = setting(
+        (),
+        metavar="NAME",
+        help="hub name, folder, or bert-base, bert-large, roberta-base, roberta-large; or several of them",
+        default_text="bert-base",
+        read=lists.names,
+        repeat=True,
+        everyday=True,
+    )
+    data: str | None = setting(
+        None,
+        metavar="FILE|FOLDER|hub:NAME",
+        help="a file, a folder with train, validation and test files, or a data set of the hub, as "
+        "hub:OWNER/NAME or hub:OWNER/NAME/CONFIG",
+        default_text="the shipped task's, from the hub",
+        everyday=True,
+    )
+    text: tuple[str, ...] = setting(
+        (),
+        metavar="COLUMN[,COLUMN]",
+        help="the one or two columns of text in your data",
+        default_text="guessed, and said",
+        read=lists.names,
+        everyday=True,
+    )
+    label: tuple[str, ...] = setting(
+        (),
+        metavar="COLUMN",
+        help="the column of labels, or several columns of 0 and 1",
+        default_text="guessed, and said",
+        read=lists.names,
+        everyday=True,
+    )
+    kind: Literal["classes", "multi-label", "regression"] | None = setting(
+        None,
+        help="one class per example, any number of labels, or a number",
+        default_text="guessed, and said",
+        everyday=True,
+    )
+    metric: tuple[str, ...] = setting(
+        (),
+        metavar="NAME,...",
+        help=f"metrics, that of the score first: {', '.join(METRICS)}",
+        default_text="the task's",
+        read=lists.names,
+        everyday=True,
+    )
+    demo: bool = setting(
+        False, help="use the built-in tiny model and generated data; no network needed", everyday=True
+    )
+    quick: bool = setting(
+        False,
+        help="a first look in minutes: few depths, one rate found with nothing frozen, two seeds, at most "
+        "1,000 training examples; every page says so",
+        everyday=True,
+    )
+    study: str | None = setting(
+        None,
+        metavar="NAME",
+        help="the study's name",
+        default_text="TASK-MODEL-PROTOCOL",
+        read=study_name,
+        everyday=True,
+    )
+    storage: str | None = setting(
+        None,
+        metavar="URL",
+        help="the shared database",
+        default_text=DEFAULT_STORAGE,
+        env="ELSA_STORAGE",
+        everyday=True,
+    )
+    recorded: str | None = setting(
+        None, metavar="TABLE.csv", help="answer cells from a trial table instead of training"
+    )
+    definition: Mapping[str, Any] | None = None
+    """The task itself, from a spec file's table of that name."""
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+        if self.demo and (self.model or self.data):
+            raise UsageError("--demo brings its own model and data: leave out --model and --data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launching:
+    """What a launch does before and after the workers run."""
+
+    dry_run: bool = setting(
+        False, help="print the cells, the training steps and the time they take; write nothing", everyday=True
+    )
+    out: str = setting("report", metavar="DIR", help="folder for the report", everyday=True)
+    extend: bool = setting(
+        False, help="add the depths, rates and seeds that an existing study lacks", everyday=True
+    )
+    settle: bool = setting(
+        False, help="add the runs that would settle an existing study's answer, and no others", everyday=True
+    )
+    retry_failed: bool = setting(False, help="run failed cells again", everyday=True)
+    accept_failed: bool = setting(False, help="exit with 0 although some cells have no result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leasing:
+    """On which terms workers share a study; they stay with the study, and joining workers take them over."""
+
+    heartbeat: float | None = setting(
+        None,
+        metavar="SECONDS",
+        help="time between two heartbeats of a worker",
+        default_text="15",
+        above=0,
+        most=86_400,
+    )
+    grace: float | None = setting(
+        None,
+        metavar="SECONDS",
+        help="mark a worker's trial as lost after this many seconds without a heartbeat",
+        default_text="60",
+        above=0,
+        most=604_800,
+    )
+    max_retries: int | None = setting(
+        None,
+        metavar="N",
+        help="how often a trial that failed or was lost is tried again",
+        default_text="2",
+        least=0,
+        most=1000,
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)

@@ -1,0 +1,208 @@
+"""From what was asked for to StudySpecs: all is resolved and checked here, before a database is written."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from objectives.contract import Cell, Recipe, UsageError
+from objectives.tasks import task_key
+from study.cli.command import note
+from study.launching.arguments import LaunchRequest
+from study.launching.asked_tasks import asked_data, check_names
+from study.launching.quick import quick_defaults
+from study.protocols import Defaults, Subject
+from study.specs.study_spec import StudySpec
+
+if TYPE_CHECKING:
+    from objectives.data import TaskData
+    from objectives.models import ModelIdentity
+    from objectives.recorded import RecordedPair
+
+DEFAULT_MODEL = "bert-base"
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """One study that was asked for."""
+
+    name: str
+    spec: StudySpec
+    train_examples: int | None = None
+    """Of the whole training set; None where nothing is trained."""
+    cells: frozenset[Cell] | None = None
+    """Where only these cells can be answered (a recorded table)."""
+    told: str = ""
+    """What the task was taken to be, where its data suggested it."""
+
+
+def check_quickly(request: LaunchRequest) -> None:
+    """Refuse within a second what can be refused without loading a model or data."""
+    from storage.address import Address, check_sqlite_file
+
+    address = Address.parse(request.storage)
+    if address.kind == "sqlite" and not request.launching.dry_run:
+        check_sqlite_file(address.path, create=True)
+    if not request.inputs.recorded:
+        check_names(request.inputs)
+    _check_out(Path(request.launching.out))
+
+
+def _check_out(folder: Path) -> None:
+    """The report must be writable at the end of a long study."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {folder} cannot be written: {existing}: {error.strerror}") from None
+
+
+def resolve(request: LaunchRequest) -> list[StudyRequest]:
+    """The studies that were asked for, one per model and task."""
+    found = _recorded(request) if request.inputs.recorded else _trained(request)
+    if request.inputs.study and len(found) > 1:
+        raise UsageError(f"--study {request.inputs.study} names one study, but {len(found)} were asked for")
+    for one in found:
+        request.protocol.check(one.spec)
+    return found
+
+
+def _trained(request: LaunchRequest) -> list[StudyRequest]:
+    from objectives.data import DEMO
+    from objectives.models import identify
+
+    inputs = request.inputs
+    models = [DEMO] if inputs.demo else inputs.model or (DEFAULT_MODEL,)
+    identities = [identify(model) for model in dict.fromkeys(models)]
+    data = asked_data(inputs)
+    # All tasks of one model together, so that a worker loads each model's weights once.
+    return [_training_request(request, one, identity) for identity in identities for one in data]
+
+
+def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIdentity) -> StudyRequest:
+    from objectives.inference import told
+    from objectives.lengths import measure
+    from objectives.metrics import describe
+    from objectives.task_file import to_dict
+    from objectives.tasks import find_task
+
+    demo = request.inputs.demo
+    subject = Subject(model=identity.name, total_layers=identity.total_layers, demo=demo)
+    defaults = request.protocol.defaults(subject)
+    if request.inputs.quick:
+        defaults = quick_defaults(defaults, subject, len(data.train))
+    usual = {**(_demo_recipe() if demo else {}), **defaults.recipe}
+    lengths = measure(data, identity.path, identity.name)
+    longest = lengths.resolve(request.recipe.get("max_length"), usual.get("max_length", Recipe.max_length))
+    recipe = Recipe(**{**usual, **request.recipe, "max_length": longest, **_chosen_metric(request)})
+    metric = data.task.scored_by(recipe.accuracy)
+    own = data.task != find_task(data.task.name)
+    grid = _grid(request, defaults)
+    spec = StudySpec(
+        task=data.task.name,
+        metric=metric,
+        model=identity.name,
+        model_fingerprint=identity.fingerprint,
+        model_path=identity.path,
+        data=data.source,
+        data_fingerprint=data.fingerprint,
+        total_layers=identity.total_layers,
+        recipe=recipe,
+        demo=demo,
+        quick=request.inputs.quick,
+        definition=to_dict(data.task) if own else None,
+        chance=describe(metric).chance(data.labels(data.task.validation[0])),
+        remarks=tuple(filter(None, (*data.remarks, lengths.told(longest)))),
+        protocol_settings=_own(request, grid["seeds"]),
+        **grid,
+    )
+    most = len(data.train) - round(len(data.train) * recipe.selection_split)
+    for size in spec.train_sizes:
+        if size is not None and size > most:
+            raise UsageError(f"--train-sizes {size} is beyond the {most} training examples")
+    if 0 not in spec.frozen_layers:
+        note(
+            "--frozen-layers leaves out 0, the full model: without it in some study or table there is "
+            "nothing to compare with, and no operating point"
+        )
+    return StudyRequest(_name(request, spec), spec, len(data.train), told=told(data.task) if own else "")
+
+
+def _name(request: LaunchRequest, spec: StudySpec) -> str:
+    return request.inputs.study or f"{spec.task}-{spec.model}-{'quick' if spec.quick else spec.protocol}"
+
+
+def _own(request: LaunchRequest, seeds: Sequence[int]) -> tuple[tuple[str, Any], ...]:
+    found = request.protocol.own_settings(request.protocol_settings, seeds)
+    return tuple(sorted(found.items()))
+
+
+def _grid(request: LaunchRequest, defaults: Defaults) -> dict[str, Any]:
+    """What was asked for, else what the demo needs, else the protocol's own."""
+    names = ("frozen_layers", "learning_rates", "seeds", "train_sizes")
+    usual = {name: getattr(defaults, name) for name in names}
+    if request.inputs.demo:
+        from objectives.demo.examples import GRID
+
+        rates = GRID["learning_rates"]
+        one = len(defaults.learning_rates) == 1
+        usual["learning_rates"] = rates[len(rates) // 2 : len(rates) // 2 + 1] if one else rates
+    return {**usual, **request.grid}
+
+
+def _chosen_metric(request: LaunchRequest) -> dict[str, Any]:
+    """A metric that was asked for counts more than a recipe that scores by accuracy."""
+    return {"accuracy": False} if request.inputs.metric else {}
+
+
+def _demo_recipe() -> dict[str, Any]:
+    from objectives.demo.examples import RECIPE
+
+    return RECIPE
+
+
+def _recorded(request: LaunchRequest) -> list[StudyRequest]:
+    """One study for each model and task of the table, with the cells that the table can answer."""
+    from objectives.recorded import read_table
+
+    inputs = request.inputs
+    pairs = read_table(str(inputs.recorded))
+    if inputs.task not in ((), ("all",)):
+        tasks = {task_key(name) for name in inputs.task}
+        pairs = [pair for pair in pairs if task_key(pair.task) in tasks]
+    if inputs.model:
+        pairs = [pair for pair in pairs if pair.model in inputs.model]
+    if not pairs:
+        raise UsageError(f"{inputs.recorded} holds no trial of that --task and --model")
+    return [_recorded_request(request, pair) for pair in pairs]
+
+
+def _recorded_request(request: LaunchRequest, pair: RecordedPair) -> StudyRequest:
+    defaults = Defaults(
+        frozen_layers=pair.frozen_layers,
+        learning_rates=pair.learning_rates,
+        seeds=pair.seeds,
+        train_sizes=pair.train_sizes,
+    )
+    grid = _grid(request, defaults)
+    # A table has its runs once: what was searched is what there is to report.
+    own = {name: value for name, value in _own(request, grid["seeds"]) if name != "search_seeds"}
+    spec = StudySpec(
+        task=pair.task,
+        metric=pair.metric,
+        model=pair.model,
+        model_fingerprint=f"recorded {pair.model}",
+        data=str(Path(str(request.inputs.recorded)).resolve()),
+        data_fingerprint=pair.fingerprint(),
+        total_layers=pair.total_layers,
+        recipe=Recipe(),
+        recorded=True,
+        chance=pair.chance,
+        protocol_settings=tuple(sorted((own | request.protocol_settings).items())),
+        **grid,
+    )
+    return StudyRequest(_name(request, spec), spec, None, frozenset(pair.cells))

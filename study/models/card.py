@@ -1,0 +1,176 @@
+"""The model card: what the model is, how it is used, and the study that it comes from, with its results.
+
+The front matter carries a filled `model-index`, as the hub reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from objectives.metrics import describe, display_name
+from objectives.readers import HUB, hub_parts
+from study.analysis.costs import costs
+from study.reporting import names
+from study.reporting.content import telling
+from study.reporting.text import escape, markdown
+
+if TYPE_CHECKING:
+    from objectives.contract import TrialRecord
+    from study.models.choice import Choice
+    from study.specs.study_spec import StudySpec
+    from study.trials.sources import Reading
+
+TEST = "test_"
+
+
+def card(
+    name: str, spec: StudySpec, choice: Choice, record: TrialRecord, comparison: str, reading: Reading
+) -> str:
+    """`record` is of the exported weights; `comparison` sets its score beside the study's."""
+    parts = [
+        _front_matter(name, spec, record),
+        f"# {escape(f'{spec.model} on {names.task_name(spec.task)}')}",
+        _what(name, spec, choice, record, comparison),
+        _use(spec),
+        _numbers(spec, choice, record, reading),
+        "## The study",
+        _study(choice, reading),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
+    from huggingface_hub import EvalResult, ModelCardData
+
+    task = spec.described_task()
+    hub = spec.data.startswith(HUB)
+    parts = hub_parts(spec.data) if hub else []
+    results = [
+        EvalResult(
+            task_type="text-classification",
+            task_name="Text Classification",
+            dataset_type="/".join(parts[:2]) or spec.task,
+            dataset_name=names.task_name(spec.task),
+            dataset_config=parts[2] if len(parts) == 3 else None,
+            dataset_split=_split(spec, metric),
+            metric_type=describe(metric).name,
+            metric_name=display_name(metric),
+            metric_value=value,
+        )
+        for metric, value in record.metrics.items()
+    ]
+    base = spec.model_path if spec.model_path and not spec.model_path.startswith("/") else None
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        base_model=base,
+        datasets=["/".join(parts[:2])] if hub else None,
+        metrics=list(task.metrics),
+        tags=["layer-freezing", *(["demo"] if spec.demo else [])],
+        model_name=name,
+        eval_results=results,
+    )
+    return f"---\n{data.to_yaml().strip()}\n---"
+
+
+def _split(spec: StudySpec, metric: str) -> str:
+    task = spec.described_task()
+    if metric.startswith(TEST):
+        return task.splits.test or "test"
+    suffixed = [split for split in task.validation[1:] if metric.endswith(task.suffix(split))]
+    return suffixed[0] if suffixed else task.validation[0]
+
+
+def _what(name: str, spec: StudySpec, choice: Choice, record: TrialRecord, comparison: str) -> str:
+    depth, layers = choice.cell.frozen_layers, spec.total_layers
+    frozen = {
+        -1: "its embeddings frozen",
+        0: "nothing frozen",
+    }.get(depth, f"its embeddings and the first {depth} of {layers} layers frozen")
+    demo = (
+        "**DEMO**: a tiny model of a made-up language; it is of no use for real text.\n\n"
+        if spec.demo
+        else ""
+    )
+    quick = "**QUICK**: from a first look, not a full study.\n\n" if spec.quick else ""
+    return (
+        demo
+        + quick
+        + escape(
+            f"{spec.model} fine-tuned with {frozen}. It is a run of the study {name}: {choice.why}; "
+            f"learning rate {names.rate(choice.cell.learning_rate)}, seed {choice.cell.seed}. "
+            f"Its score is {comparison}."
+        )
+    )
+
+
+def _use(spec: StudySpec) -> str:
+    task = spec.described_task()
+    text = '{"text": "first", "text_pair": "second"}' if len(task.text) == 2 else '"some text"'
+    options = ", top_k=None" if task.multi_label else ""
+    return (
+        "## Use\n\n```python\nfrom transformers import pipeline\n\n"
+        f'classify = pipeline("text-classification", "this folder"{options})\n'
+        f"classify({text}, truncation=True)\n```\n\n" + escape(_answers(spec))
+    )
+
+
+def _answers(spec: StudySpec) -> str:
+    task = spec.described_task()
+    if task.regression:
+        return f"The score is the predicted {task.label[0]}, in the unit of the training data."
+    shown = ", ".join(task.labels[:20]) + (" …" if len(task.labels) > 20 else "")
+    several = ", any number of which may hold" if task.multi_label else ""
+    return f"Labels{several}: {shown}. Texts were cut to {spec.recipe.max_length} tokens in training."
+
+
+def _numbers(spec: StudySpec, choice: Choice, record: TrialRecord, reading: Reading) -> str:
+    """This run's scores, its depth's mean and what it costs."""
+    rows = [(display_name(metric), f"{value:.4f}") for metric, value in record.metrics.items()]
+    depth = choice.curve.at(choice.cell.frozen_layers)
+    if depth is not None and depth.score is not None:
+        spread = "" if depth.score_low is None else f" [{depth.score_low:.4f} to {depth.score_high:.4f}]"
+        seeds = names.count(choice.runs, "seed")
+        rows.append(
+            (f"mean {names.metric_name(spec.metric)} of {seeds}, 95 % interval", f"{depth.score:.4f}{spread}")
+        )
+        if depth.relative is not None:
+            bounds = names.interval(depth.relative_low, depth.relative_high, 1)
+            kept = f"{names.percent(depth.relative)} [{bounds}]"
+            rows.append(("share of the full model's quality, 95 % interval", kept))
+    rows += _costs(choice, record, reading)
+    lines = [f"| {escape(what)} | {value} |" for what, value in rows]
+    return "\n".join(["## Results", "", "| | value |", "|---|---:|", *lines])
+
+
+def _costs(choice: Choice, record: TrialRecord, reading: Reading) -> list[tuple[str, str]]:
+    found = []
+    if record.trainable_parameters and record.total_parameters:
+        share = names.percent(record.trainable_parameters / record.total_parameters)
+        found.append(("parameters trained", f"{record.trainable_parameters:,} ({share})"))
+    key = (choice.curve.study, choice.curve.task, choice.curve.train_size)
+    for curve in costs(reading.table, choice.analysis):
+        cost = curve.at(choice.cell.frozen_layers)
+        if (curve.study, curve.task, curve.train_size) == key and cost is not None:
+            told = {
+                "seconds": "training time",
+                "peak_memory_bytes": "peak memory",
+                "storage_bytes": "storage per task",
+            }
+            found += [
+                (f"{told[cost_name]}, of the full model's", names.percent(share))
+                for cost_name, share in cost.relative.items()
+                if cost_name in told
+            ]
+    return found
+
+
+def _study(choice: Choice, reading: Reading) -> str:
+    """The report's answer, operating points and caveats, a heading deeper than in the report."""
+    said = telling(choice.analysis, reading.table, reading.provenance)
+    kept = [section for section in said.sections if section.anchor != "export"]
+    text = markdown(replace(said, sections=tuple(kept), facts=()))
+    body = text.partition("\n\n")[2]
+    return re.sub(r"^(#+) ", r"#\1 ", body, flags=re.MULTILINE).strip()

@@ -1,0 +1,69 @@
+"""Files that commands write: safe names, a check before any work is done, and writing in one step."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from objectives.contract import UsageError
+from objectives.settings import shortened
+
+LONGEST = 120
+"""Characters of a name; longer ones are cut and end in a digest of the whole."""
+
+
+def slug(name: str) -> str:
+    """A file's name from any name: models may be called `org/model`, be a path or come from a table."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "unnamed"
+    if len(safe) <= LONGEST:
+        return safe
+    return f"{safe[: LONGEST - 9]}-{hashlib.sha256(name.encode(errors='backslashreplace')).hexdigest()[:8]}"
+
+
+def check_file(path: str | os.PathLike[str], flag: str) -> None:
+    """Refuse a file that cannot be written, before any work is done for it."""
+    target = _possible(path, flag)
+    if target.is_dir():
+        raise UsageError(f"{flag} {path} cannot be written: it is a folder; name a file")
+    if not target.parent.is_dir():
+        raise UsageError(f"{flag} {path} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise UsageError(f"{flag} {path} cannot be written: no permission for the folder {target.parent}")
+
+
+def check_folder(path: str | os.PathLike[str], flag: str) -> None:
+    """Refuse a folder that cannot be made or written into; it is not made here."""
+    target = _possible(path, flag)
+    nearest = next(place for place in (target, *target.absolute().parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise UsageError(f"{flag} {path} cannot be written: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK):
+        raise UsageError(f"{flag} {path} cannot be written: no permission for the folder {nearest}")
+
+
+def _possible(path: str | os.PathLike[str], flag: str) -> Path:
+    try:
+        os.lstat(path)
+    except (ValueError, OSError) as error:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            shown = shortened(os.fspath(path))
+            raise UsageError(f"{flag} {shown} cannot be written: no file can have that name") from None
+    return Path(path)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Written beside and renamed, so that no reader ever sees half of it; missing folders are made."""
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        beside.replace(target)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    return target

@@ -1,0 +1,92 @@
+"""The `work` command: runs the trials of planned studies on this machine, by the specs in the database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from study.cli import command, flags
+from study.cli.streams import outliving_their_readers
+from study.workers.jobs import Places, load_jobs
+from study.workers.options import Answering, Caching, Working
+
+EXAMPLES = """  elsa work mrpc-bert-base-grid --storage postgresql://elsa@db/elsa
+  elsa work mrpc-my-model-grid --model ./my-model --data ./my-data --workers 4
+  elsa work mrpc-bert-base-grid rte-bert-base-grid --storage-file ~/.elsa-storage"""
+
+
+def make_parser() -> command.Parser:
+    parser = command.new_parser(
+        "work",
+        "Run the trials of studies that were planned with `elsa launch`, together with all other workers on\n"
+        "the same storage. The spec is read from the database; a model or data folder that lies elsewhere\n"
+        "on this machine is named here and must have the study's fingerprint.",
+        EXAMPLES,
+    )
+    parser.add_argument("study", nargs="+", metavar="STUDY", help="names of studies in the storage")
+    command.add_storage(parser)
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="where a study's model is on this machine",
+    )
+    parser.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="where a study's data are on this machine",
+    )
+    parser.add_argument(
+        command.EVENTS,
+        metavar="NAME",
+        help="be one worker of this name and write its events to standard output as JSON lines; "
+        "launch and work start their workers in this way",
+    )
+    flags.add_settings(parser, "running it", Working, Caching)
+    flags.add_settings(parser, "recorded studies", Answering)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = make_parser().parse_args(given)
+    working = Working(**flags.given(Working, arguments))
+    places = Places(
+        models=tuple(arguments.model),
+        data=tuple(arguments.data),
+        caching=Caching(**flags.given(Caching, arguments)),
+        answering=Answering(**flags.given(Answering, arguments)),
+    )
+    storage = command.storage_url(arguments.storage)
+    studies = tuple(dict.fromkeys(arguments.study))
+    if arguments.events:
+        from study.workers import process
+
+        assignment = process.Assignment(
+            studies=studies, storage=storage, worker=arguments.events, working=working, places=places
+        )
+        return process.main(assignment, given)
+    with outliving_their_readers():
+        return _supervise(studies, storage, working, places)
+
+
+def _supervise(studies: Sequence[str], storage: str, working: Working, places: Places) -> int:
+    from storage.database import Database
+    from study.launching import here
+    from study.workers.process import PATIENCE_SECONDS
+
+    shares = here.shares(working)
+    # A job of a cluster may start while the database restarts.
+    database = Database.open(storage, patience_seconds=PATIENCE_SECONDS)
+    try:
+        jobs = load_jobs(database, studies, places)
+        return here.run_workers([job.study for job in jobs], shares, working, places, storage)
+    finally:
+        database.close()
+
+
+if __name__ == "__main__":
+    command.run(main)

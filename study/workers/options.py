@@ -1,0 +1,78 @@
+"""How workers run on a machine: the settings that `work` and `launch` share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objectives import settings
+from objectives.settings import setting
+from study.cli import lists
+
+DEFAULT_CACHE = "~/.cache/elsa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Working:
+    workers: int | None = setting(
+        None,
+        metavar="K",
+        help="worker processes on this machine",
+        default_text="one per GPU, else 1",
+        least=0,
+        most=4096,
+        everyday=True,
+    )
+    workers_per_gpu: int = setting(
+        1, metavar="W", help="workers that share a GPU; pays for small trials", least=1, most=64
+    )
+    processes_per_trial: int = setting(
+        1, metavar="P", help="processes, each with a GPU of its own, that train one trial", least=1, most=1024
+    )
+    trial_timeout: float | None = setting(
+        None,
+        metavar="SECONDS",
+        help="end a trial that runs longer than this and try it again",
+        default_text="20 times what other trials of its depth took, at least an hour",
+        above=0,
+        most=31_536_000,
+    )
+    join_only: bool = setting(False, help="run the trials that wait and never plan new ones")
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caching:
+    cache_dir: str = setting(
+        DEFAULT_CACHE,
+        metavar="DIR",
+        help="folder for tokens, states of frozen layers and logs",
+        env="ELSA_CACHE",
+    )
+    cache_budget: int | None = setting(
+        None,
+        metavar="SIZE",
+        help="most disk space for states of frozen layers, such as 20G",
+        default_text="a quarter of the free disk",
+        read=lists.size_in_bytes,
+        least=0,
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """How a recorded study answers its cells."""
+
+    recorded_delay: float = setting(
+        0.0, metavar="SECONDS", help="time that each recorded cell takes", least=0, most=86_400
+    )
+    recorded_failure_rate: float = setting(
+        0.0, metavar="P", help="share of recorded cells that fail, each try anew", least=0, below=1
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)
