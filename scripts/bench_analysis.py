@@ -71,8 +71,8 @@ def make_table(path: Path, trials: int, shape: dict[str, int | bool]) -> None:
 def measure(path: Path, draws: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     started = time.perf_counter()
-    from study import trial_table
     from study.analysis.analyse import analyse, to_json
+    from study.trials import trial_table
 
     table = trial_table.load([str(path)])
     loaded = time.perf_counter()

@@ -33,7 +33,7 @@ from sqlalchemy import update
 from objectives.contract import Cell, TrialRecord
 from storage import rows
 from storage.database import Database
-from storage.grid import Grid, cell_of
+from storage.parameters import Grid, cell_of
 from storage.planning import _new_trial
 from storage.schema import TRIALS, VALUES
 from storage.studies import StoredStudy
@@ -215,7 +215,7 @@ def measure(url: str, kind: str, cells: int, way: str, workers: int, trials: int
             def wanted(_outcomes: object, grid: list[Cell] = grid) -> list[Cell]:
                 return grid
 
-            study.plan(wanted, space=space_of(cells), max_retries=2)
+            study.plan(wanted, space=space_of(cells))
             plan_seconds = time.monotonic() - began
     step = WAYS[way](database, f"{way} {cells} alone", cells)
     step()

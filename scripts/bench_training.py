@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench_ways import USUAL, WAYS  # noqa: E402
 
-from study.command import integers, rates  # noqa: E402
+from study.cli.lists import integers, rates  # noqa: E402
 
 EXAMPLES = """examples:
   python scripts/bench_training.py
@@ -118,7 +118,7 @@ def make_model(folder: Path, layers: int, width: int) -> str:
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
-    from objectives import demo
+    from objectives.demo import examples as demo
 
     torch.manual_seed(0)
     config = BertConfig(
@@ -138,7 +138,7 @@ def make_data(folder: Path, kind: str, train: int, validation: int) -> tuple[str
 
     from transformers import AutoTokenizer
 
-    from objectives import demo
+    from objectives.demo import examples as demo
 
     tokenizer = AutoTokenizer.from_pretrained(demo.MODEL_PATH)
     words = sorted(word for word in tokenizer.get_vocab() if word.isalpha())
@@ -189,8 +189,8 @@ class Measured:
 
 def measure(arguments: argparse.Namespace, settings: dict[str, Any]) -> Measured:
     names = arguments.ways.split(",")
-    depths = integers(arguments.frozen_layers, "--frozen-layers")
-    grid_rates = rates(arguments.learning_rates, "--learning-rates")
+    depths = integers(arguments.frozen_layers)
+    grid_rates = rates(arguments.learning_rates)
     found = Measured()
     for repeat in range(arguments.repeats):
         # A cache of its own for each repeat: building it is part of what is timed.
@@ -343,7 +343,7 @@ def main() -> None:
             "machine": f"{platform.processor() or platform.machine()}, {instructions()}, "
             f"{arguments.threads} threads",
             "settings": {name: value for name, value in vars(arguments).items() if name != "json"},
-            "ways": summarise(found.rows, len(rates(arguments.learning_rates, "--learning-rates"))),
+            "ways": summarise(found.rows, len(rates(arguments.learning_rates))),
             "matmul_peak": max(before, matmul_peak(arguments.threads)),
         }
         if found.step_seconds:

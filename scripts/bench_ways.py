@@ -112,23 +112,24 @@ class Ours:
         from torch.profiler import ProfilerActivity, profile
 
         profiler = profile(activities=[ProfilerActivity.CPU])
-        evaluate = self.objective._evaluate
+        evaluation = self.objective._training.evaluation
+        predict = evaluation.predict
         seconds = 0.0
 
-        def stop(model: Any) -> dict[str, float]:
+        def stop(model: Any) -> Any:
             nonlocal seconds
             if not seconds:
                 seconds = time.perf_counter() - started
                 profiler.stop()
-            return evaluate(model)
+            return predict(model)
 
-        self.objective._evaluate = stop  # type: ignore[method-assign]
+        evaluation.predict = stop  # type: ignore[method-assign, assignment]
         profiler.start()
         started = time.perf_counter()
         try:
             self.run(cell)
         finally:
-            self.objective._evaluate = evaluate  # type: ignore[method-assign]
+            evaluation.predict = predict  # type: ignore[method-assign, assignment]
         events = {event.key: event for event in profiler.key_averages()}
         parts = {
             part: sum(
@@ -158,12 +159,12 @@ class WithTrainer:
         )
         self.weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.train, self.validation = (
-            split.map(self._tokenise, batched=True, remove_columns=list(self.task.columns))
+            split.map(self._tokenise, batched=True, remove_columns=list(self.task.text))
             for split in (data.train, data.validation[self.task.validation[0]])
         )
 
     def _tokenise(self, rows: dict[str, list[str]]) -> Any:
-        texts = [rows[column] for column in self.task.columns]
+        texts = [rows[column] for column in self.task.text]
         padding = "max_length" if self.padded else False
         limit = self.settings["max_length"]
         return self.tokenizer(*texts, truncation=True, max_length=limit, padding=padding)
@@ -173,7 +174,7 @@ class WithTrainer:
         from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
         from objectives import metrics
-        from objectives.layers import find_layers
+        from objectives.stack import find_layers
 
         self.model.load_state_dict(self.weights)
         stack = find_layers(self.model)

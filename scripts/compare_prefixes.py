@@ -19,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from objectives import demo
 from objectives.contract import Cell, Recipe
 from objectives.data import TaskData
+from objectives.demo import examples as demo
 from objectives.models import resolve_path
-from study.command import integers, seeds
+from study.cli.lists import integers, seeds
 
 
 def with_dropout(model: str, rate: float, folder: Path) -> str:
@@ -80,8 +80,8 @@ def main() -> None:
         parser.error("--model and --data go together")
     middle = sorted(demo.GRID["learning_rates"])[len(demo.GRID["learning_rates"]) // 2]
     rate = arguments.learning_rate or middle
-    depths = integers(arguments.frozen_layers, "--frozen-layers")
-    chosen = seeds(arguments.seeds, "--seeds")
+    depths = integers(arguments.frozen_layers)
+    chosen = seeds(arguments.seeds)
     cells = [Cell(depth, rate, seed, arguments.train_size) for depth in depths for seed in chosen]
     source = arguments.data or DEMO
     settings = demo.RECIPE if source == DEMO else {"epochs": arguments.epochs}

@@ -5,10 +5,10 @@ No task's labels are used, but the generator's own knowledge is: which sentences
 can replace which.
 
 Seeded and self-contained: no data, no network. `python scripts/make_demo_model.py` writes
-objectives/demo_model again; `--steps 5 --out /tmp/model` is a quick look.
+objectives/demo/model again; `--steps 5 --out /tmp/model` is a quick look.
 
 BERTs are pretrained with dropout; the demo's was not. To go on with it, on passages it has not seen:
-`--start objectives/demo_model --dropout 0.1 --seed 2 --steps 6000 --out FOLDER`.
+`--start objectives/demo/model --dropout 0.1 --seed 2 --steps 6000 --out FOLDER`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from objectives.corpus import Passage, passages
-from objectives.lexicon import word_classes
+from objectives.demo.corpus import Passage, passages
+from objectives.demo.lexicon import word_classes
 
 if TYPE_CHECKING:
     import torch
@@ -239,7 +239,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    default = Path(__file__).resolve().parent.parent / "objectives" / "demo_model"
+    default = Path(__file__).resolve().parent.parent / "objectives" / "demo" / "model"
     parser.add_argument("--out", type=Path, default=default, help="folder to write (default: %(default)s)")
     parser.add_argument("--start", type=Path, help="a folder this script wrote: go on with its model")
     parser.add_argument("--dropout", type=float, default=0.0, help="of the model (%(default)s)")

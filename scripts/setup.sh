@@ -17,6 +17,7 @@ fi
 wanted=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)-$extra
 if [ "$(cat .venv/installed-"$extra" 2>/dev/null)" != "$wanted" ]; then
   echo "installing (once; PyTorch is large) ..."
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$extra]"
+  # Python compiles what is really imported when it is first imported: compiling all takes as long as the rest.
+  .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e ".[$extra]"
   echo "$wanted" > .venv/installed-"$extra"
 fi

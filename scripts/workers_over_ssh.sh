@@ -3,12 +3,12 @@
 #
 #   export ELSA_STORAGE=postgresql://elsa:PASSWORD@db:5432/elsa
 #   python -m study.launch --task mrpc --workers 0                                  # plan once, here
-#   bash scripts/workers_over_ssh.sh gpu1 gpu2 -- --task mrpc                       # run it there
+#   bash scripts/workers_over_ssh.sh gpu1 gpu2 -- mrpc-bert-base-grid                # run it there
 #   python -m study.status --watch
 #   bash scripts/workers_over_ssh.sh --stop gpu1 gpu2                               # release and end
 #
 # Each machine needs this project in $ELSA_FOLDER (elsa, in the home folder) with its .venv, as set up by
-# scripts/setup.sh. Arguments after -- are those of launch; a machine uses one worker per GPU unless they say else.
+# scripts/setup.sh. Arguments after -- are those of `elsa work`: studies, and flags such as --workers or --model.
 set -euo pipefail
 
 stop=false
@@ -21,7 +21,7 @@ done
 [ "${1:-}" = -- ] && shift
 folder=${ELSA_FOLDER:-elsa}
 if [ ${#hosts[@]} -eq 0 ]; then
-    echo "usage: $0 [--stop] HOST... -- LAUNCH-ARGUMENTS" >&2
+    echo "usage: $0 [--stop] HOST... -- STUDY... [FLAGS]" >&2
     exit 2
 fi
 if ! $stop && [ -z "${ELSA_STORAGE:-}" ]; then
@@ -33,7 +33,7 @@ start='
 cd "$folder" || exit 1
 mkdir -p runs
 log=runs/worker-$(date +%Y%m%d-%H%M%S).log
-nohup .venv/bin/python -m study.launch "$@" >"$log" 2>&1 </dev/null &
+nohup .venv/bin/python -m study.work "$@" >"$log" 2>&1 </dev/null &
 echo $! >runs/worker.pid
 sleep 2
 if kill -0 "$(cat runs/worker.pid)" 2>/dev/null; then
