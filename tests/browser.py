@@ -48,14 +48,14 @@ def chromium_path() -> str | None:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*arguments: str) -> Iterator[Browser]:
     """Skips, with the reason, where there is no browser or no playwright."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = chromium_path()
     if path is None:
         pytest.skip("no Chromium: install chromium-headless-shell, or set ELSA_CHROMIUM to a binary")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", *arguments])
         try:
             yield browser
         finally:

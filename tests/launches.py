@@ -25,12 +25,15 @@ def write_table(path: Path, *, depths: int = 4, seeds: int = 5) -> Path:
     return path
 
 
-def start(arguments: Sequence[object], folder: Path, **options: object) -> subprocess.Popen[str]:
-    """`launch` in a process of its own, with its caches and report under `folder`."""
+def start(
+    arguments: Sequence[object], folder: Path, command: str = "launch", **options: object
+) -> subprocess.Popen[str]:
+    """`launch` or `work` in a process of its own, with its caches and report under `folder`."""
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **options}
-    places = ["--cache-dir", str(folder / "cache"), "--out", str(folder / "report")]
+    places = ["--cache-dir", str(folder / "cache")]
+    places += ["--out", str(folder / "report")] if command == "launch" else []
     return subprocess.Popen(
-        [sys.executable, "-m", "study.launch", *map(str, arguments), *places],
+        [sys.executable, "-m", f"study.{command}", *map(str, arguments), *places],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         **settings,  # type: ignore[call-overload]
     )
@@ -41,6 +44,14 @@ def wait_until(true: Callable[[], bool], what: str, seconds: float = 60) -> None
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         time.sleep(0.05)
+
+
+def environment(pid: int) -> list[str]:
+    """The variables of a process, as NAME=VALUE."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def processes(*words: str) -> dict[int, list[str]]:

@@ -57,7 +57,13 @@ def private_folder(prefix: str, *, durable: bool) -> Path:
     return folder
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 30) -> None:
+START_SECONDS = 120.0
+"""For a server to answer, on a machine that has a lot to do."""
+
+
+def wait_for_port(
+    port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = START_SECONDS
+) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -73,9 +79,9 @@ class Server(ABC):
 
     kind: str
 
-    def __init__(self, *, durable: bool = False):
+    def __init__(self, *, durable: bool = False, folder: Path | None = None):
         self.durable = durable
-        self.folder = private_folder(f"elsa-{self.kind}-", durable=durable)
+        self.folder = folder or private_folder(f"elsa-{self.kind}-", durable=durable)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = self.folder / "server.log"
@@ -106,7 +112,7 @@ class Server(ABC):
 
     def connect(self) -> AbstractContextManager[Any]:
         """As the server's owner, once it is ready to talk."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + START_SECONDS
         while True:
             try:
                 return self._connect()
@@ -121,8 +127,18 @@ class Server(ABC):
     def _end(self, signum: int) -> None:
         if self._process is not None:
             self._process.send_signal(signum)
-            self._process.wait(30)
+            self._process.wait(START_SECONDS)
             self._process = None
+
+    @property
+    def pid(self) -> int:
+        """Of the server's first process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     stop_signal = signal.SIGTERM
     quit_signal = signal.SIGKILL
@@ -190,6 +206,47 @@ class PostgreSQL(Server):
         return f"postgresql://elsa@127.0.0.1:{self.port}/{database}"
 
 
+class PgBouncer(PostgreSQL):
+    """PostgreSQL behind a pooler that gives every transaction whatever server connection is free."""
+
+    kind = "pgbouncer"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._pooler = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+        if not Path(self._pooler).exists():
+            raise Absent("PgBouncer is not installed (apt install pgbouncer)")
+        self._pool: subprocess.Popen[bytes] | None = None
+        self.pool_port = free_port()
+        (self.folder / "pgbouncer.ini").write_text(
+            f"[databases]\n* = host=127.0.0.1 port={self.port} user=elsa\n[pgbouncer]\n"
+            f"listen_addr=127.0.0.1\nlisten_port={self.pool_port}\nunix_socket_dir=\nauth_type=any\n"
+            "pool_mode=transaction\nmax_client_conn=1000\ndefault_pool_size=20\nserver_login_retry=1\n"
+        )
+
+    def start(self) -> None:
+        super().start()
+        if self._pool is None:
+            command = [self._pooler, str(self.folder / "pgbouncer.ini")]
+            with self._log.open("ab") as log:
+                self._pool = subprocess.Popen(
+                    outlived_by_parent(as_ordinary_user(command), signal.SIGKILL),
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            wait_for_port(self.pool_port, self._pool, self._log)
+
+    def remove(self) -> None:
+        if self._pool is not None:
+            self._pool.kill()
+            self._pool.wait()
+        super().remove()
+
+    def create(self, database: str) -> str:
+        return super().create(database).replace(f":{self.port}/", f":{self.pool_port}/")
+
+
 class MariaDB(Server):
     kind = "mariadb"
 
@@ -226,8 +283,8 @@ class MariaDB(Server):
 
 
 @contextlib.contextmanager
-def running(kind: type[Server], *, durable: bool = False) -> Iterator[Server]:
-    server = kind(durable=durable)
+def running(kind: type[Server], *, durable: bool = False, folder: Path | None = None) -> Iterator[Server]:
+    server = kind(durable=durable, folder=folder)
     try:
         server.start()
         yield server
@@ -235,4 +292,4 @@ def running(kind: type[Server], *, durable: bool = False) -> Iterator[Server]:
         server.remove()
 
 
-KINDS: dict[str, type[Server]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
+KINDS: dict[str, type[Server]] = {"postgresql": PostgreSQL, "pgbouncer": PgBouncer, "mariadb": MariaDB}

@@ -7,8 +7,8 @@ import numpy as np
 from objectives.contract import Cell, CurvePoint, Recipe, TrialRecord
 from storage.database import Database
 from storage.studies import StoredStudy
-from study.planning import plan_study
-from study.spec import StudySpec
+from study.protocols.plan import plan_study
+from study.specs.study_spec import StudySpec
 
 
 def make_spec(**changes: object) -> StudySpec:
@@ -32,7 +32,7 @@ def make_spec(**changes: object) -> StudySpec:
 def create(database: Database, name: str = "mrpc-tiny", spec: StudySpec | None = None) -> StoredStudy:
     spec = spec or make_spec()
     study = database.create_study(name, {"spec": spec.to_json()})
-    plan_study(study, spec, max_retries=0)
+    plan_study(study, spec)
     return study
 
 
@@ -40,7 +40,7 @@ def run(study: StoredStudy, spec: StudySpec | None = None, *, cells: int | None 
     """End as many waiting cells as asked for, in any order; seed 3 at 5 frozen and the low rate fails."""
     spec = spec or make_spec()
     done = 0
-    while (cells is None or done < cells) and (claim := study.claim("tester", max_retries=0)) is not None:
+    while (cells is None or done < cells) and (claim := study.claim("tester")) is not None:
         done += 1
         if claim.cell.frozen_layers == 5 and claim.cell.seed == 3 and claim.cell.learning_rate < 2e-4:
             claim.fail("CUDA out of memory", retry=False)

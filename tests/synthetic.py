@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from study.trial_table import normalise
+from study.trials.trial_table import normalise
 
 MODELS = {"bert-base": 12, "roberta-base": 12, "bert-large": 24, "roberta-large": 24}
 TASKS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from study.trial_table import normalise
+from study.trials.trial_table import normalise
 
 Scores = Mapping[int, Sequence[float]]
 
@@ -37,3 +37,8 @@ def numbered(runs: Sequence[Mapping[str, Any]], first: int = 0) -> list[dict[str
 
 def table(*parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return normalise(pd.DataFrame([row for part in parts for row in part]), source="test")
+
+
+def words(text: str) -> str:
+    """Text without the line breaks that a terminal's width puts into it."""
+    return " ".join(text.split())

@@ -13,21 +13,21 @@ from launches import wait_until, write_table
 
 from objectives.contract import StorageError
 from storage.database import Database
-from study.arguments import make_parser
+from study import launch
+from study.work import make_parser
 
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
-def test_the_kubernetes_job_runs_a_command_that_launch_accepts() -> None:
+def test_the_kubernetes_job_runs_a_command_that_work_accepts() -> None:
     job = yaml.safe_load((SCRIPTS / "kubernetes.yaml").read_text())
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
     assert "completions" not in job["spec"]
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert container["command"] == ["elsa", "launch"]
+    assert container["command"] == ["elsa", "work"]
     arguments = make_parser().parse_args(container["args"])
-    assert (arguments.task, arguments.worker_name, arguments.join_only) == ("mrpc", None, False)
-    assert arguments.accept_failed, "a diverged cell would have finished pods started again"
+    assert arguments.study == ["mrpc-roberta-base-grid"]
     assert container["env"][0]["name"] == "ELSA_STORAGE"
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]}
@@ -68,7 +68,8 @@ def test_the_ssh_recipe_starts_a_worker_and_stops_it(
 ) -> None:
     table = write_table(tmp_path / "a table.csv", depths=2, seeds=2)
     machine["ELSA_STORAGE"] = sqlite_url
-    started = run(machine, "one", "--", "--recorded", str(table), "--recorded-delay", "60")
+    assert launch.main(["--recorded", str(table), "--storage", sqlite_url, "--workers", "0"]) == 0
+    started = run(machine, "one", "--", "mrpc-bert-base-grid", "--recorded-delay", "60")
     assert started.returncode == 0, started.stderr
     assert started.stdout.startswith("one: process ")
 
@@ -91,7 +92,7 @@ def test_the_ssh_recipe_starts_a_worker_and_stops_it(
 
 def test_the_ssh_recipe_says_what_is_missing(machine: dict[str, str]) -> None:
     machine.pop("ELSA_STORAGE", None)
-    assert (run(machine).returncode, run(machine, "one", "--", "--task", "rte").returncode) == (2, 2)
+    assert (run(machine).returncode, run(machine, "one", "--", "a-study").returncode) == (2, 2)
     assert "ELSA_STORAGE" in run(machine, "one").stderr
     machine["ELSA_STORAGE"] = "sqlite:///nowhere/at/all.db"
-    assert "elsa: error:" in run(machine, "one", "--", "--task", "nope").stdout
+    assert "elsa: error:" in run(machine, "one", "--", "a-study", "--workers", "-1").stdout

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import numbered, rows, table
+from tables import numbered, rows, table, words
 from test_operating_points import only
 
 from objectives.contract import UsageError
-from study.analysis.runs import lower_is_better, paper_keeps
+from objectives.metrics import describe
+from study.analysis.samples import paper_keeps
 from study.operating_points import analyse, render
 
 
-def test_the_papers_filter_changes_means_and_is_counted_but_not_the_draws() -> None:
+def test_the_papers_filter_changes_means_and_is_counted() -> None:
     # full: 0.50 <= 0.9 x 0.80 goes, mean 0.80 instead of 0.70. 90 %: 0.72 and 0.63.
     # depth 2: zero goes, mean 0.70; depth 3: all zero stays zero.
     scores = {0: [0.8, 0.8, 0.5], 2: [0.7, 0.7, 0.0], 3: [0.0, 0.0, 0.0], 1: [0.75, 0.76, 0.77]}
     plain, filtered = analyse(table(rows(scores))), analyse(table(rows(scores)), outliers="paper")
     assert only(plain).full_score == pytest.approx(0.70)
+    assert [d.counts.collapsed for d in plain.curves[0].depths] == [0, 0, 1, 0]
     assert only(filtered).full_score == pytest.approx(0.80)
     curve = filtered.curves[0]
     assert [d.score for d in curve.depths] == pytest.approx([0.80, 0.76, 0.70, 0.0])
@@ -25,8 +27,7 @@ def test_the_papers_filter_changes_means_and_is_counted_but_not_the_draws() -> N
     assert (plain.counts.removed, filtered.counts.removed) == (0, 2)
     assert only(filtered).trials == 3
     assert filtered.curves[0].full_runs == 2
-    assert only(plain).probability == only(filtered).probability
-    assert "those the filter removed included" in render(filtered)
+    assert "means, intervals and probabilities are of the others" in words(render(filtered))
 
 
 @pytest.mark.parametrize(
@@ -95,15 +96,15 @@ def test_where_seeds_contradict_themselves_equal_scores_are_two_runs() -> None:
     search = [dict(row, protocol="x-search") for row in runs]
     assert analyse(table(numbered(runs), numbered(search))).counts.complete == 12
     forced = only(analyse(table(stored), pairing="paired"))
-    assert (forced.probability, forced.confident_frozen_layers) == ({}, None)
+    assert (forced.trials, forced.full_trials) == (3, 3)
 
 
 @pytest.mark.parametrize("metric", ["eval_loss", "MSE", "mean_squared_error", "perplexity", "error-rate"])
-def test_scores_that_are_better_the_lower_are_refused(metric: str) -> None:
-    with pytest.raises(UsageError, match=f"metric '{metric}'.*higher is better"):
+def test_scores_that_are_better_the_lower_need_to_know_chance(metric: str) -> None:
+    with pytest.raises(UsageError, match=f"metric '{metric}' is better the lower.*needs a column chance"):
         analyse(table(rows({0: [0.3], 2: [0.7]}, metric=metric)))
 
 
 @pytest.mark.parametrize("metric", ["neg_mean_squared_error", "f1", "closeness"])
 def test_other_names_are_not_taken_for_errors(metric: str) -> None:
-    assert not lower_is_better(metric)
+    assert describe(metric).higher_is_better

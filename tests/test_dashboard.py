@@ -14,12 +14,11 @@ import stored
 from browser import Watched, chromium
 from sqlalchemy.engine import make_url
 
-from objectives.contract import Recipe, UsageError
+from objectives.contract import UsageError
 from storage.database import Database
-from study import command, dashboard
-from study.arguments import make_parser
-from study.join import join_command
-from study.publish import STAMP, Publisher, publish, publish_if_due, publish_last
+from storage.studies import StoredStudy
+from study import dashboard
+from study.reporting.publish import STAMP, Publisher, publish, publish_if_due, publish_last
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
 
@@ -41,19 +40,19 @@ def plots(database: Database) -> dict[str, str]:
 def test_note_and_figures_follow_the_study_on_every_database(database_url: str) -> None:
     database = Database.open(database_url, create=True)
     try:
-        study, spec = stored.create(database), stored.make_spec()
-        publish(study, spec)
+        study = stored.create(database)
+        publish(study)
         assert "No trial is complete yet." in optuna_dashboard.get_note(study.optuna_study)
         stored.run(study, cells=20)
-        publish(study, spec)
+        publish(study)
         halfway = optuna_dashboard.get_note(study.optuna_study)
-        assert "## The answer so far" in halfway
+        assert "NOT FINISHED: 16 trials waiting or running; the answer may change." in halfway
         assert "16 waiting" in halfway
         stored.run(study)
-        publish(study, spec)
+        publish(study)
         note = optuna_dashboard.get_note(study.optuna_study)
         assert "35 cells complete, 1 failed, 0 running, 0 waiting." in note
-        assert "## The answer\n" in note
+        assert "NOT FINISHED" not in note
         assert "of full quality [" in note
         assert "RECORDED" in note
         password = make_url(database_url).password
@@ -66,72 +65,44 @@ def test_note_and_figures_follow_the_study_on_every_database(database_url: str) 
 
 
 def test_the_note_says_how_to_join(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
-    publish(study, spec)
+    study = stored.create(database)
+    publish(study)
     note = optuna_dashboard.get_note(study.optuna_study)
-    assert "elsa launch --study=mrpc-tiny" in note
+    assert "elsa work mrpc-tiny" in note
     assert "only processes on its own machine can join" in note
 
 
 def test_what_people_wrote_in_the_note_is_kept(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
+    study = stored.create(database)
     optuna_dashboard.save_note(study.optuna_study, "Ask Ada before deleting this.")
-    publish(study, spec)
+    publish(study)
     first = optuna_dashboard.get_note(study.optuna_study)
     assert first.endswith("Ask Ada before deleting this.")
     optuna_dashboard.save_note(study.optuna_study, f"{first}\nBob agrees.")
     stored.run(study, cells=5)
-    publish(study, spec)
+    publish(study)
     second = optuna_dashboard.get_note(study.optuna_study)
     assert f"{study.counts().complete} cells complete" in second
     assert second.endswith("Ask Ada before deleting this.\nBob agrees.")
     assert second.count("is kept") == 1
 
 
-def test_join_command_names_every_setting() -> None:
-    spec = stored.make_spec(
-        recorded=False,
-        protocol="adaptive",
-        model="org/model with space",
-        learning_rates=(1e-5, 3.0000000001e-5),
-        seeds=(4,),
-        budget=40.0,
-        budget_unit="units",
-        recipe=Recipe(
-            epochs=2.5, warmup=0.5, score="best", group_by_length=False, compile=True, selection_split=0.1
-        ),
-    )
-    import shlex
-
-    words = shlex.split(join_command("a study", spec, "postgresql://u:***@h/d"))
-    assert words[:2] == ["elsa", "launch"]
-    parsed = make_parser().parse_args(words[2:])
-    assert (parsed.study, parsed.model, parsed.protocol) == ("a study", ["org/model with space"], "adaptive")
-    assert command.rates(parsed.learning_rates, "") == spec.learning_rates
-    assert command.integers(parsed.frozen_layers, "") == spec.frozen_layers
-    assert command.seeds(parsed.seeds, "") == spec.seeds
-    assert (parsed.epochs, parsed.warmup, parsed.score, parsed.compile) == (2.5, 0.5, "best", True)
-    assert (parsed.no_group_by_length, parsed.selection_split, parsed.budget) == (True, 0.1, "40units")
-    # The study keeps these, and refuses others.
-    assert (parsed.heartbeat, parsed.grace, parsed.max_retries) == (None, None, None)
-
-
 def test_published_only_when_something_finished(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
-    assert publish_if_due(study, spec, name="a", every_seconds=60)
-    assert not publish_if_due(study, spec, name="a", every_seconds=60)
+    study = stored.create(database)
+    assert publish_if_due(study, name="a", every_seconds=60)
+    assert not publish_if_due(study, name="a", every_seconds=60)
     stored.run(study, cells=1)
-    assert publish_if_due(study, spec, name="a", every_seconds=60)
+    assert publish_if_due(study, name="a", every_seconds=60)
 
 
 def test_of_many_launchers_one_publishes(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
+    study = stored.create(database)
     stored.run(study, cells=10)
     published: list[str] = []
 
     def launcher(name: str) -> None:
         mine = Database.open(database.address.text)
-        if publish_if_due(mine.study("mrpc-tiny"), spec, name=name, every_seconds=60):
+        if publish_if_due(mine.study("mrpc-tiny"), name=name, every_seconds=60):
             published.append(name)
         mine.close()
 
@@ -143,20 +114,20 @@ def test_of_many_launchers_one_publishes(database: Database) -> None:
     assert len(published) == 1
     stored.run(study, cells=1)
     other = "launcher-x"
-    assert not publish_if_due(study, spec, name=other, every_seconds=60), "the first one is still at it"
-    assert publish_if_due(study, spec, name=other, every_seconds=0.0), "the first one is gone"
+    assert not publish_if_due(study, name=other, every_seconds=60), "the first one is still at it"
+    assert publish_if_due(study, name=other, every_seconds=0.0), "the first one is gone"
 
 
 def test_a_stamp_from_a_wrong_clock_blocks_nobody(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
+    study = stored.create(database)
     study.set_attribute(STAMP, {"by": "elsewhere", "at": time.time() + 86400, "finished": 99})
-    assert publish_if_due(study, spec, name="a", every_seconds=60)
+    assert publish_if_due(study, name="a", every_seconds=60)
 
 
 def test_publisher_keeps_the_note_fresh_and_tells_trouble_once(database: Database) -> None:
-    study, spec = stored.create(database), stored.make_spec()
+    study = stored.create(database)
     told: list[str] = []
-    with Publisher(lambda: [(study, spec)], name="a", on_trouble=told.append, every_seconds=0.05):
+    with Publisher(lambda: [study], name="a", on_trouble=told.append, every_seconds=0.05):
         stored.run(study, cells=8)
         complete = study.counts().complete
         deadline = time.monotonic() + 30
@@ -167,30 +138,28 @@ def test_publisher_keeps_the_note_fresh_and_tells_trouble_once(database: Databas
 
 
 def test_a_publisher_in_trouble_says_so_once_and_goes_on(database: Database) -> None:
-    from study.spec import StudySpec
-
     study = stored.create(database)
     calls = threading.Semaphore(0)
 
-    def broken() -> list[tuple[object, StudySpec]]:
+    def broken() -> list[StoredStudy]:
         calls.release()
         raise RuntimeError("no\nluck")
 
     told: list[str] = []
-    with Publisher(broken, name="a", on_trouble=told.append, every_seconds=0.01):  # type: ignore[arg-type]
+    with Publisher(broken, name="a", on_trouble=told.append, every_seconds=0.01):
         for _ in range(3):
             assert calls.acquire(timeout=10)
     assert len(told) == 1
     assert "no luck" in told[0]
     database.optuna_storage.delete_study(study.study_id)
-    publish_last([(study, stored.make_spec())], told.append)
+    publish_last([study], told.append)
     assert len(told) == 2
 
 
 def test_a_missing_extra_is_a_usage_error() -> None:
     code = (
         "import sys; sys.modules['optuna_dashboard'] = None\n"
-        "from study.command import run\nfrom study.dashboard import main\nrun(main, [])"
+        "from study.cli.command import run\nfrom study.dashboard import main\nrun(main, [])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -205,10 +174,10 @@ def test_a_taken_port_is_a_usage_error(database: Database) -> None:
 
 
 @contextmanager
-def served(url: str) -> Iterator[str]:
+def served(url: str, *flags: str) -> Iterator[str]:
     """The address of a dashboard started as people start it."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "study.dashboard", "--storage", url, "--port", "0"],
+        [sys.executable, "-m", "study.dashboard", "--storage", url, "--port", "0", *flags],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -236,6 +205,6 @@ def test_the_dashboard_shows_note_and_plots_while_workers_write(database: Databa
         assert time.monotonic() - began < 30, "workers were held up by the dashboard"
         page.goto(f"{address}dashboard/studies/{study.study_id}/note", wait_until="commit")
         page.wait_for_selector("h1:has-text('bert-tiny on MRPC')", timeout=60_000)
-        page.wait_for_selector("text=elsa launch --study=mrpc-tiny", timeout=60_000)
+        page.wait_for_selector("text=elsa work mrpc-tiny", timeout=60_000)
         assert watched.requested_elsewhere(address) == []
         watched.close()

@@ -13,10 +13,11 @@ from random import Random
 
 import pytest
 
-from objectives import demo
-from objectives.contract import Recipe, UsageError
-from objectives.language import draw_scene, tell
-from objectives.mistakes import spoil
+from objectives.contract import Recipe
+from objectives.demo import examples as demo
+from objectives.demo.language import draw_scene, tell
+from objectives.demo.mistakes import spoil
+from objectives.tasks import get_task, shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = {
@@ -42,13 +43,17 @@ SPLITS = [
 ]
 
 
+def examples_of(task: str, split: str) -> list[demo.Example]:
+    return demo.examples(task, str(get_task(task).demo), split)
+
+
 def texts(task: str, split: str) -> list[tuple[str, ...]]:
-    return [tuple(example[column] for column in COLUMNS[task]) for example in demo.examples(task, split)]
+    return [tuple(example[column] for column in COLUMNS[task]) for example in examples_of(task, split)]
 
 
 @pytest.mark.parametrize(("task", "split"), SPLITS)
 def test_examples_have_the_hubs_columns_and_labels(task: str, split: str) -> None:
-    examples = demo.examples(task, split)
+    examples = examples_of(task, split)
     assert 200 <= len(examples) <= 1500
     assert [example["idx"] for example in examples] == list(range(len(examples)))
     for example in examples:
@@ -82,14 +87,14 @@ def test_no_pair_is_one_sentence_twice(task: str) -> None:
 
 def test_always_positive_leaves_room_below_nine_tenths() -> None:
     for task in ("mrpc", "qqp"):
-        split = demo.examples(task, "validation")
+        split = examples_of(task, "validation")
         positives = sum(example["label"] for example in split) / len(split)
         assert 2 * positives / (1 + positives) < 0.7
 
 
 def test_words_alone_do_not_tell_paraphrases() -> None:
     """The share of words in common separates the classes far less well than meaning does."""
-    examples = demo.examples("mrpc", "train")
+    examples = examples_of("mrpc", "train")
 
     def overlap(example: dict) -> float:
         first, second = (set(example[column].split()) for column in COLUMNS["mrpc"])
@@ -113,10 +118,12 @@ def test_the_mismatched_genre_has_other_nouns() -> None:
 
 def test_every_process_draws_the_same_examples() -> None:
     program = (
-        "import hashlib, json; from objectives.demo import examples; "
-        f"print(hashlib.sha256(json.dumps([examples(t, s) for t, s in {SPLITS!r}]).encode()).hexdigest())"
+        "import hashlib, json; from objectives.demo.examples import examples; "
+        "from objectives.tasks import get_task; "
+        f"drawn = [examples(t, get_task(t).demo, s) for t, s in {SPLITS!r}]; "
+        "print(hashlib.sha256(json.dumps(drawn).encode()).hexdigest())"
     )
-    here = json.dumps([demo.examples(task, split) for task, split in SPLITS])
+    here = json.dumps([examples_of(task, split) for task, split in SPLITS])
     expected = hashlib.sha256(here.encode()).hexdigest()
     for hash_seed in ("1", "2"):
         done = subprocess.run(
@@ -139,10 +146,14 @@ def test_every_sentence_can_be_spoiled() -> None:
         assert len(spoiled.split()) == len(sentence.split())
 
 
-@pytest.mark.parametrize(("task", "split"), [("imdb", "train"), ("mrpc", "test"), ("mnli", "validation")])
-def test_unknown_names_are_refused_with_the_choices(task: str, split: str) -> None:
-    with pytest.raises(UsageError, match=r"the demo has .*(mrpc|train)"):
-        demo.examples(task, split)
+@pytest.mark.parametrize(("kind", "split"), [("reviews", "train"), ("paraphrase", "test")])
+def test_unknown_names_are_refused_with_the_choices(kind: str, split: str) -> None:
+    with pytest.raises(ValueError, match=r"the demo has .*(paraphrase|train)"):
+        demo.examples("mrpc", kind, split)
+
+
+def test_every_shipped_task_has_its_kind_of_examples() -> None:
+    assert [task.demo for task in shipped().values()] == list(demo.DRAWS)
 
 
 def test_the_recipe_and_the_grid_are_complete() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from stored import make_spec
 
-from objectives.contract import Cell, TrialRecord
-from study.estimate import Pace, Timing, seconds_left
+from objectives.contract import Cell
+from storage.overview import Finished, Overview
+from storage.reading import Counts
+from study.progress.pace import Timing
+from study.progress.standing import Standing
+from study.specs.study_spec import StudySpec
 
 FULL, HALF, HEAD = Cell(0, 3e-5, 1), Cell(3, 3e-5, 1), Cell(6, 3e-5, 1)
-
-
-def record(seconds: float | None, **more: Any) -> TrialRecord:
-    return TrialRecord(metric="f1", score=0.5, train_seconds=seconds, **more)
 
 
 def test_two_depths_tell_what_every_cell_costs_and_what_a_layer_does() -> None:
@@ -45,36 +43,45 @@ def test_less_work_never_takes_longer_nor_less_than_nothing() -> None:
     assert steep.seconds(HEAD) == pytest.approx(0, abs=1e-9)
 
 
+def standing(spec: StudySpec, recent: list[Finished], left: list[tuple[int, int | None, int]]) -> Standing:
+    overview = Overview(
+        counts=Counts(waiting=sum(count for *_, count in left), running=0, complete=len(recent), failed=0),
+        best=None,
+        recent=tuple(recent),
+        open_cells=tuple(left),
+        running=(),
+        failures=(),
+        failed_trials=0,
+    )
+    return Standing(name="a", spec=spec, overview=overview)
+
+
+def finished(cell: Cell, elapsed: float, work: float | None = None) -> Finished:
+    return Finished(cell=cell, elapsed_seconds=elapsed, work_seconds=work, seconds_ago=1.0)
+
+
 def test_loading_the_model_does_not_count_in_the_time_left() -> None:
-    waiting = [Cell(6, 3e-5, seed) for seed in range(1, 6)]
-    pace = Pace(make_spec(recorded=False), [], waiting)
-    assert pace.seconds_left() is None
-    pace.finished(HEAD, record(1.5, evaluation_seconds=0.5), seconds=60.0)
-    assert pace.seconds_left() == pytest.approx(4 * 2.0)
-    pace.planned(3)
-    assert (pace.done, pace.total) == (1, 8)
-    assert pace.seconds_left() == pytest.approx(7 * 2.0)
+    found = standing(make_spec(recorded=False), [finished(HEAD, 60.0, work=2.0)], [(6, None, 4)])
+    assert found.seconds_left(workers=1) == pytest.approx(4 * 2.0)
+    assert found.seconds_left(workers=2) == pytest.approx(2 * 2.0)
+    assert found.seconds_left() is None, "nobody works on it"
 
 
 def test_a_recorded_study_takes_as_long_as_answering_does_not_as_training_did() -> None:
-    pace = Pace(make_spec(recorded=True), [], [FULL, HEAD])
-    pace.finished(HEAD, record(900.0), seconds=0.3)
-    assert pace.seconds_of(HEAD) == pytest.approx(0.3)
+    found = standing(make_spec(recorded=True), [finished(HEAD, 0.3, work=900.0)], [(6, None, 1)])
+    assert found.seconds_left(workers=1) == pytest.approx(0.3)
 
 
 def test_a_record_without_times_counts_with_all_that_passed() -> None:
-    pace = Pace(make_spec(), [(FULL, None)], [HEAD, HALF])
-    pace.finished(HALF, record(None), seconds=10.0)
-    assert pace.seconds_of(HALF) == pytest.approx(10)
+    found = standing(make_spec(recorded=False), [finished(HALF, 10.0)], [(3, None, 3)])
+    assert found.seconds_left(workers=1) == pytest.approx(30)
 
 
-def test_a_study_without_a_cell_done_goes_by_the_others() -> None:
-    timed = Pace(make_spec(), [(FULL, 30.0)], [])
-    new = Pace(make_spec(), [], [FULL])
-    assert seconds_left([timed, new]) == pytest.approx(30)
-    assert seconds_left([new]) is None
+def test_nothing_is_estimated_before_the_first_cell_and_nothing_is_left_at_the_end() -> None:
+    assert standing(make_spec(), [], [(0, None, 1)]).seconds_left(workers=1) is None
+    assert standing(make_spec(), [finished(FULL, 1.0)], []).seconds_left() == 0.0
 
 
 @pytest.mark.parametrize(("protocol", "phases"), [("grid", False), ("paper", True), ("adaptive", True)])
 def test_protocols_that_plan_in_phases_are_known(protocol: str, phases: bool) -> None:
-    assert Pace(make_spec(protocol=protocol), [], []).in_phases is phases
+    assert standing(make_spec(protocol=protocol), [], []).phased is phases

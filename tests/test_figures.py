@@ -10,17 +10,16 @@ import pytest
 import synthetic
 
 from objectives.contract import Cell
-from study import names
-from study.analysis import low_resource
+from study.analysis import train_sizes as low_resource
 from study.analysis.analyse import Analysis, analyse
 from study.analysis.costs import costs
-from study.provenance import LearningCurve
-from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, theme
+from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, names, theme
 from study.reporting.composite import composite, single
 from study.reporting.content import document
 from study.reporting.document import Chart, Figure
 from study.reporting.series import Series
-from study.trial_table import normalise
+from study.trials.provenance import LearningCurve
+from study.trials.trial_table import normalise
 
 
 def small_table(scores: dict[tuple[int, float], list[float]], **columns: object) -> pd.DataFrame:
@@ -82,12 +81,14 @@ def test_quality_shows_relative_scores_with_bands_and_the_answer_ringed(tiny: An
     assert floor[0]["y1"] == pytest.approx(146 / 277 / 0.75), "RTE's majority class"
 
 
-def test_a_band_is_not_drawn_over_a_depth_without_one() -> None:
-    alone = SCORES | {(3, 1e-5): [0.70]}
-    analysis = analyse(small_table(alone), draws=200)
-    (panel,) = figure_quality.by_task(analysis, analysis.curves).panels
-    bands = [trace for trace in panel.figure["data"] if trace.get("fill")]
-    assert [sorted(set(band["x"])) for band in bands] == [[0.0, 2.0]]
+def test_a_single_run_has_the_others_noise_and_runs_without_noise_no_band() -> None:
+    def bands(scores: dict[tuple[int, float], list[float]]) -> list[list[float]]:
+        analysis = analyse(small_table(scores), draws=200)
+        (panel,) = figure_quality.by_task(analysis, analysis.curves).panels
+        return [sorted(set(trace["x"])) for trace in panel.figure["data"] if trace.get("fill")]
+
+    assert bands(SCORES | {(3, 1e-5): [0.70]}) == [[0.0, 2.0, 3.0, 4.0]]
+    assert bands({cell: runs[:1] for cell, runs in SCORES.items()}) == []
 
 
 def test_tasks_without_a_full_model_are_left_out_of_relative_figures() -> None:
@@ -98,11 +99,63 @@ def test_tasks_without_a_full_model_are_left_out_of_relative_figures() -> None:
 def test_the_depth_by_rate_map_marks_the_chosen_rate_and_leaves_gaps_empty(tiny: Analysis) -> None:
     chart = figure_rates.depth_by_rate(tiny.curves)
     assert chart is not None
-    heat, rings = chart.panels[0].figure["data"]
+    figure = chart.panels[0].figure
+    (heat,) = figure["data"]
     assert heat["z"][0] == pytest.approx([0.75, 0.73, 0.53])
     assert heat["z"][1][:2] == pytest.approx([0.65, 0.75])
     assert heat["z"][1][2] is None
-    assert list(zip(rings["x"], rings["y"], strict=True)) == [(0, 0), (1, 1), (2, 0)]
+    assert heat["text"] == [["0.750", "0.730", "0.530"], ["0.650", "0.750", ""]]
+    frames = [(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in figure["layout"]["shapes"]]
+    assert frames == [(0, 0), (1, 1), (2, 0)]
+    assert figure["layout"]["xaxis"]["ticktext"] == ["full", "2", "4"]
+
+
+def test_numbers_in_narrow_squares_are_left_out() -> None:
+    deep = {(depth, rate): [0.7] for depth in range(41) for rate in (1e-5, 2e-5)}
+    wide, narrow = (
+        figure_rates.depth_by_rate(analyse(small_table(scores, total_layers=40), draws=20).curves)
+        for scores in (SCORES, deep)
+    )
+    assert wide is not None
+    assert narrow is not None
+    for draw in (composite, lambda chart: single(chart, 0)):
+        assert "texttemplate" in draw(wide)["data"][0]
+        assert "texttemplate" not in draw(narrow)["data"][0]
+    assert "texttemplate" in narrow.panels[0].figure["data"][0], "the page decides by its own width"
+
+
+def test_the_first_and_the_last_depth_are_always_named() -> None:
+    for depths in (range(1), range(7), range(13), range(25), range(26), range(48), (-1, 0, *range(5, 33))):
+        for most in (8, 9, 13):
+            ordered, places, labels = names.depth_ticks(depths, most)
+            assert labels[0] == "full"
+            assert places[-1] == len(ordered) - 1
+            assert len(places) <= most + 1
+            assert len(places) < 3 or places[1] - places[0] >= places[2] - places[1]
+            assert len(set(labels)) == len(labels)
+
+
+def test_cost_axes_end_near_their_data() -> None:
+    table = synthetic.table(models=("bert-base",), tasks=("rte",), rates=(2e-5,), seeds=2)
+    analysis = analyse(table, draws=20)
+    (chart,) = figure_costs.charts(analysis.curves, costs(table, analysis))
+    for panel in chart.panels:
+        low, high = panel.figure["layout"]["xaxis"]["range"]
+        shares = [x for trace in panel.figure["data"] for x in trace["x"]]
+        span = max(shares) - min(shares)
+        assert 0 <= min(shares) - low <= 0.1 * span
+        assert 0 < high - max(shares) <= 0.1 * span
+
+
+def test_a_name_is_drawn_as_it_is_written() -> None:
+    nasty = "<a href='http://evil.example'>%{x}</a>"
+    table = small_table(SCORES, model=nasty, metric=nasty, task=nasty)
+    content = document(table, analyse(table, draws=20))
+    for chart in content.charts:
+        for figure in (composite(chart), single(chart, 0), *(panel.figure for panel in chart.panels)):
+            text = str(figure)
+            assert "<a href" not in text
+            assert "%{x}</a" not in text
 
 
 def test_one_rate_only_has_no_map() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,18 +15,13 @@ import pytest
 import tiny
 from optuna.distributions import IntDistribution
 
-from objectives.contract import (
-    Cell,
-    ElsaError,
-    Report,
-    SpecMismatch,
-    StorageError,
-    TrialFailed,
-    TrialRecord,
-    UsageError,
-)
-from objectives.finetune import FineTuning
-from study import command, launch
+from objectives.contract import ElsaError, SpecMismatch, StorageError, UsageError
+from storage.database import Database
+from study import launch, work
+from study.__main__ import dispatch
+from study.cli import command, lists
+from study.launching import running
+from study.workers.join_command import join_command
 
 ROOT = Path(__file__).parent.parent
 
@@ -74,20 +70,87 @@ def test_one_command_from_grid_to_operating_points_and_report(
 
 
 def test_the_same_command_again_runs_only_what_is_missing(
-    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch.main([*BASE, "--workers", "0"]) == 0
-    assert "6 cells wait" in capsys.readouterr().out
+    assert "6 cells to run. Run them with: elsa work sst2-tiny-bert-grid" in capsys.readouterr().out
     assert launch.main(BASE) == 0
+    ended = [trial.datetime_complete for trial in study_of(place).trials]
     capsys.readouterr()
-
-    def no_training(*_: object) -> None:
-        raise AssertionError("something was trained again")
-
-    monkeypatch.setattr("objectives.finetune.FineTuning.__call__", no_training)
     assert launch.main(BASE) == 0
-    assert "nothing is missing" in capsys.readouterr().out
-    assert len(study_of(place).trials) == 6
+    assert "nothing to run: all cells" in capsys.readouterr().out
+    assert [trial.datetime_complete for trial in study_of(place).trials] == ended
+
+
+def test_a_worker_needs_the_name_of_the_study_alone(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    assert work.main(["sst2-tiny-bert-grid"]) == 0
+    assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 6
+
+
+def test_a_worker_finds_model_and_data_where_it_is_told_and_checks_them(
+    place: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    (place / "tiny-bert").rename(place / "elsewhere")
+    (place / "data").rename(place / "other-data")
+    assert work.main(["sst2-tiny-bert-grid"]) != 0
+    assert "no such folder" in capfd.readouterr().out, "what the worker's log says is shown"
+    tiny.save_model("roberta", place / "another")
+    assert work.main(["sst2-tiny-bert-grid", "--model", "another", "--data", "other-data"]) == 5
+    assert "has the fingerprint" in capfd.readouterr().out
+    assert work.main(["sst2-tiny-bert-grid", "--model", "elsewhere", "--data", "other-data"]) == 0
+    assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 6
+
+
+@pytest.mark.parametrize("more", [[], ["--protocol", "adaptive", "--budget", "40units", "--seeds", "3,"]])
+def test_a_spec_file_repeats_a_study(
+    place: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*BASE, *more, "--no-group-by-length", "--study", 'a "study"', "--workers", "0"]
+    assert launch.main(given) == 0
+    before = len(study_of(place, 'a "study"').trials)
+    capsys.readouterr()
+    assert dispatch(["spec", 'a "study"']) == 0
+    (place / "study.toml").write_text(capsys.readouterr().out)
+    assert launch.main(["--spec", "study.toml", "--workers", "0"]) == 0, "no difference is found"
+    assert len(study_of(place, 'a "study"').trials) == before
+    with pytest.raises(SpecMismatch, match=r"recipe\.epochs: 1\.0 -> 2\.0"):
+        launch.main(["--spec", "study.toml", "--epochs", "2", "--workers", "0"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("epocs = 3", "unknown setting 'epocs': did you mean epochs"),
+        ("epochs = 'many'", "--epochs 'many': use a number above 0"),
+        ("epochs = [1]", "--epochs [1]: use a number"),
+        ("seeds = [1, 1.5]", "--seeds"),
+        ("demo = 1", "--demo 1: use true or false"),
+        ("epochs = ", "--spec study.toml: Invalid value"),
+        ("[recipe]\nepochs = 3", "unknown setting 'recipe'"),
+    ],
+)
+def test_a_spec_file_with_a_mistake_is_refused(place: Path, text: str, words: str) -> None:
+    (place / "study.toml").write_text(text)
+    with pytest.raises(UsageError) as error:
+        launch.main(["--spec", "study.toml", "--task", "sst2"])
+    assert words in str(error.value)
+    assert str(error.value).startswith("--spec study.toml: ")
+
+
+def test_the_join_command_runs_from_anywhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch.main([*BASE, "--workers", "0", "--study", "a study"]) == 0
+    database = Database.open(f"sqlite:///{place}/elsa.db")
+    command = join_command([database.study("a study")])
+    database.close()
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    shell = f'elsa() {{ {sys.executable} -m study "$@"; }}; {command}'
+    ended = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [trial.state.name for trial in study_of(place, "a study").trials] == ["COMPLETE"] * 6
 
 
 def test_another_spec_is_refused_with_its_differences(place: Path) -> None:
@@ -118,7 +181,7 @@ def test_heartbeat_grace_and_retries_stay_with_the_study(place: Path) -> None:
 def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
     assert launch.main([*BASE, "--workers", "0"]) == 0
     more = [*BASE, "--seeds", "3", "--frozen-layers", "0-2,4", "--workers", "0"]
-    with pytest.raises(SpecMismatch, match="add --extend if only"):
+    with pytest.raises(SpecMismatch, match="use --extend to add"):
         launch.main(more)
     assert launch.main([*more, "--extend"]) == 0
     trials = study_of(place).trials
@@ -131,31 +194,30 @@ def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
     assert launch.main(more) == 0, "whoever joins names the study as it is now"
     with pytest.raises(SpecMismatch, match="seeds: 1,2,3 -> 1,2"):
         launch.main([*BASE, "--workers", "0"])
-    assert launch.main([*BASE, "--joined", "--workers", "0"]) == 0, "workers of an older launcher go on"
 
 
 def test_a_launcher_that_outlives_an_extension_tells_of_the_study_as_it_is(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    work = launch._work
+    real = running._work
 
     def extended_meanwhile(*arguments: object) -> int | None:
-        code = work(*arguments)  # type: ignore[arg-type]
-        monkeypatch.setattr(launch, "_work", work)
+        code = real(*arguments)  # type: ignore[arg-type]
+        monkeypatch.setattr(running, "_work", real)
         assert launch.main([*BASE, "--seeds", "3", "--extend", "--workers", "0"]) == 0
         return code
 
-    monkeypatch.setattr(launch, "_work", extended_meanwhile)
+    monkeypatch.setattr(running, "_work", extended_meanwhile)
     assert launch.main(BASE) == 0
-    assert "grid: 6 of 9 cells final" in capsys.readouterr().out
+    assert "grid: 6 of 9 cells finished" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--seeds 1", "--extend only adds: --seeds lacks 2, which sst2-tiny-bert-grid has"),
-        ("--seeds 3 --epochs 2", "recipe.epochs: 1.0 -> 2.0 .there -> here.; --extend adds depths"),
-        ("--protocol paper", "--protocol paper has planned by the lists it had"),
+        ("--seeds 3 --epochs 2", "recipe.epochs: 1.0 -> 2.0 .there -> here.; --extend adds to frozen_layers"),
+        ("--protocol paper", "--protocol paper has chosen its cells by the lists that it had"),
     ],
 )
 def test_growing_changes_nothing_else(place: Path, flags: str, words: str) -> None:
@@ -183,7 +245,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert launch.main([*BASE, "--dry-run"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("frozen_layers=") == 6
-    assert "36 training steps, 6 to 6 per cell" in shown
+    assert "36 training steps, 6 per cell" in shown
     assert "on this machine" in shown
     assert not (place / "elsa.db").exists()
 
@@ -191,8 +253,9 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
 def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch.main([*BASE, "--protocol", "paper", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "2 cells now, then 4 at the best learning rate" in shown
-    assert "36 training steps" in shown
+    # the full model too is run again, with seeds that did not choose its rate
+    assert "2 cells now, then 6 at the best learning rate" in shown
+    assert "48 training steps" in shown
     search = [*BASE, "--protocol", "adaptive", "--dry-run"]
     assert launch.main([*search, "--budget", "5"]) == 0
     assert "within a budget of 5 cells" in capsys.readouterr().out
@@ -208,16 +271,15 @@ def test_a_search_ends_with_the_threshold_it_searched(
     search = [*BASE, "--protocol", "adaptive", "--threshold", "0.8", "--budget", "4"]
     assert launch.main(search) == 0
     shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line.startswith("At ")] == [
-        "At 0.8 of the full model's quality"
-    ]
+    table = shown.partition("Operating points:")[2].partition("Frozen: the most")[0]
+    assert set(re.findall(r"^ +(\d+ %) ", table, re.MULTILINE)) == {"80 %"}
 
 
 def test_a_study_without_the_full_model_is_told_what_it_lacks(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert launch.main([*BASE, "--frozen-layers", "2,4", "--workers", "0"]) == 0
-    assert "--frozen-layers 2,4 leaves out 0, the full model" in capsys.readouterr().err
+    assert "--frozen-layers leaves out 0, the full model" in capsys.readouterr().err
 
 
 def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,23 +292,38 @@ def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.Cap
 
 BAD = {
     "extending without planning": ([*BASE, "--extend", "--join-only"], 2, "leave one of them out"),
-    "a grace period without end": ([*BASE, "--grace", "inf"], 2, "grace period of inf s"),
-    "a threshold without a search": ([*BASE, "--threshold", "0.8"], 2, "goes with --protocol adaptive"),
-    "a budget without a search": ([*BASE, "--budget", "9"], 2, "--budget 9 goes with --protocol adaptive"),
+    "a grace period without end": ([*BASE, "--grace", "inf"], 2, "--grace inf: use a number above 0"),
+    "a threshold without a search": ([*BASE, "--threshold", "0.8"], 2, "is a setting of --protocol adaptive"),
+    "a budget without a search": (
+        [*BASE, "--budget", "9"],
+        2,
+        "a setting of --protocol adaptive",
+    ),
     "a dry run on no database": ([*BASE, "--dry-run", "--storage", "elsa.db"], 2, "is not a database URL"),
     "unknown task": (["--task", "mrcp"], 2, "did you mean mrpc"),
     "no task": (["--demo"], 2, "--task is missing"),
     "unknown model folder": ([*BASE, "--model", "./nope"], 2, "./nope: no such folder"),
     "layers beyond the model": ([*BASE, "--frozen-layers", "0,5"], 2, "5 is beyond tiny-bert, which has 4"),
     "empty grid": ([*BASE, "--seeds", "0"], 2, "--seeds names no value"),
-    "no number": ([*BASE, "--learning-rates", "fast"], 2, "'fast' is no number"),
-    "rate out of range": ([*BASE, "--learning-rates", "3"], 2, "--learning-rates 3 is not between 0 and 1"),
+    "no number": ([*BASE, "--learning-rates", "fast"], 2, "'fast' is neither a number nor a range"),
+    "rate out of range": (
+        [*BASE, "--learning-rates", "3"],
+        2,
+        "--learning-rates 3.0: use a number above 0, below 1",
+    ),
     "no such data": ([*BASE, "--data", "nowhere"], 2, "nowhere: no such folder"),
     "columns of another task": ([*BASE, "--task", "mrpc"], 2, "no column sentence1, sentence2"),
     "unknown protocol": ([*BASE, "--protocol", "magic"], 2, "unknown protocol 'magic'"),
     "unwritable storage": ([*BASE, "--storage", "sqlite:////proc/elsa.db"], 4, "/proc/elsa.db"),
     "unreachable database": ([*BASE, "--storage", "postgresql://u:secret@127.0.0.1:9/x"], 4, "127.0.0.1:9"),
-    "unknown flag": ([*BASE, "--warp"], 2, "--warp"),
+    "unknown flag": ([*BASE, "--epocs", "3"], 2, "unknown flag --epocs: did you mean --epochs?"),
+    "an unwritable report": ([*BASE, "--out", "/proc/report"], 2, "--out /proc/report cannot be written"),
+    "an endless number of epochs": ([*BASE, "--epochs", "inf"], 2, "--epochs inf: use a number above 0"),
+    "a weight decay below zero": ([*BASE, "--weight-decay", "-1"], 2, "--weight-decay -1.0"),
+    "a seed that no float holds": ([*BASE, "--seeds", f"1,{2**53 + 1}"], 2, "at most 4.29497e+09"),
+    "a million workers": ([*BASE, "--workers", "1000000"], 2, "--workers 1000000"),
+    "a range without end": ([*BASE, "--frozen-layers", "0-99999999"], 2, "more than 100,000 values"),
+    "a name of 300 characters": ([*BASE, "--study", "x" * 300], 2, "1 to 200 printable characters"),
     "grace too short": ([*BASE, "--heartbeat", "60", "--grace", "60"], 2, "too short"),
 }
 
@@ -276,7 +353,7 @@ def test_labels_outside_the_tasks_set_are_refused(place: Path) -> None:
 
 def test_a_study_of_other_software_is_left_alone(place: Path) -> None:
     optuna.create_study(study_name="theirs", storage=f"sqlite:///{place}/elsa.db")
-    with pytest.raises(SpecMismatch, match="no study of this software"):
+    with pytest.raises(SpecMismatch, match="was not made by this software"):
         launch.main([*BASE, "--study", "theirs"])
 
 
@@ -287,23 +364,21 @@ def test_join_only_needs_a_study_to_join(place: Path) -> None:
 
 
 def test_a_failing_trial_is_recorded_and_the_study_goes_on(
-    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    real = FineTuning._run
-
-    def diverge_at_two(self: FineTuning, cell: Cell, report: Report) -> TrialRecord:
-        if cell.frozen_layers == 2:
-            raise TrialFailed("diverged: the training loss is nan by step 3", retry=False)
-        return real(self, cell, report)
-
-    monkeypatch.setattr(FineTuning, "_run", diverge_at_two)
-    assert launch.main(BASE) == 1
-    states = [(trial.params["frozen_layers"], trial.state.name) for trial in study_of(place).trials]
+    rows = [f"rte,m,4,{depth},1e-3,{seed},,COMPLETE,accuracy,0.7," for depth in (0, 4) for seed in (1, 2)]
+    rows += [f"rte,m,4,2,1e-3,{seed},,FAIL,accuracy,,diverged: the loss is nan" for seed in (1, 2)]
+    header = "task,model,total_layers,frozen_layers,learning_rate,seed,train_size,state,metric,score,reason"
+    (place / "trials.csv").write_text("\n".join([header, *rows]))
+    recorded = ["--recorded", "trials.csv"]
+    assert launch.main(recorded) == 1
+    trials = study_of(place, "rte-m-grid").trials
+    states = [(trial.params["frozen_layers"], trial.state.name) for trial in trials]
     assert sorted(states) == sorted([(d, "FAIL" if d == 2 else "COMPLETE") for d in (0, 2, 4)] * 2)
     shown = capfd.readouterr()
     assert "2 cells ended without a result" in shown.err
-    assert launch.main([*BASE, "--accept-failed"]) == 0
-    assert "diverged: the training loss is nan" in shown.out
+    assert "diverged: the loss is nan" in shown.out
+    assert launch.main([*recorded, "--accept-failed"]) == 0
 
 
 def test_the_hub_being_away_is_exit_code_three(place: Path) -> None:
@@ -326,22 +401,20 @@ def test_the_hub_being_away_is_exit_code_three(place: Path) -> None:
     [("0,6-12", (0, 6, 7, 8, 9, 10, 11, 12)), ("-1,0,2", (-1, 0, 2)), ("0-12:4", (0, 4, 8, 12)), ("3-2", ())],
 )
 def test_lists_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
-    assert command.integers(text, "--x") == numbers
+    assert lists.integers(text) == numbers
 
 
 def test_ranges_of_rates_are_exact_decimals() -> None:
-    assert command.rates("1e-5-5e-5", "--x") == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
-    assert command.rates("1e-5-5e-5:2e-5,1e-4", "--x") == (1e-5, 3e-5, 5e-5, 1e-4)
+    assert lists.rates("1e-5-5e-5") == (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+    assert lists.rates("1e-5-5e-5:2e-5,1e-4") == (1e-5, 3e-5, 5e-5, 1e-4)
 
 
 def test_a_number_of_seeds_counts_from_one() -> None:
-    assert command.seeds("3", "--x") == (1, 2, 3)
-    assert command.seeds("3-4", "--x") == (3, 4)
+    assert lists.seeds("3") == (1, 2, 3)
+    assert lists.seeds("3-4") == (3, 4)
 
 
 def test_the_elsa_command_reaches_the_others_and_guesses() -> None:
-    from study.__main__ import dispatch
-
     assert dispatch(["layers", "--demo"]) == 0
     with pytest.raises(ElsaError, match="did you mean launch"):
         dispatch(["lunch"])

@@ -6,12 +6,12 @@ import pytest
 from tables import rows, table
 
 from study.analysis.analyse import analyse
-from study.analysis.low_resource import sized, summaries
+from study.analysis.train_sizes import sized, summaries
 
 
 def test_summaries_by_hand_with_the_best_marked() -> None:
     data = table(
-        rows({0: [0.5, 0.6, 0.8], -1: [0.7, 0.7, 0.7], 2: [0.6]}, train_size=50, chance=0.509),
+        rows({0: [0.55, 0.6, 0.8], -1: [0.7, 0.7, 0.7], 2: [0.6]}, train_size=50, chance=0.509),
         rows({0: [0.9, 0.9], 2: [0.9, 0.9]}, train_size=100),
     )
     found = summaries(analyse(data, draws=10).curves)
@@ -23,8 +23,8 @@ def test_summaries_by_hand_with_the_best_marked() -> None:
         (100, 2, True),
     ]
     first = found[0]
-    assert (first.mean, first.median, first.min, first.max) == (pytest.approx(1.9 / 3), 0.6, 0.5, 0.8)
-    assert first.std == pytest.approx(0.1527525)  # of 0.5, 0.6, 0.8 with n - 1
+    assert (first.mean, first.median, first.min, first.max) == (pytest.approx(1.95 / 3), 0.6, 0.55, 0.8)
+    assert first.std == pytest.approx(0.1322876)  # of 0.55, 0.6, 0.8 with n - 1
     assert (first.replicates, first.chance) == (3, 0.509)
     assert found[2].std is None
 

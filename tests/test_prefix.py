@@ -14,12 +14,13 @@ import pytest
 import tiny
 import torch
 
+from objectives import prefix
 from objectives.data import load_data
 from objectives.encoding import Encoded, encode
-from objectives.layers import find_layers
 from objectives.models import Pretrained
 from objectives.prefix import Builder, PrefixCache, weight_digests
 from objectives.replay import Replay
+from objectives.stack import find_layers
 from objectives.tasks import get_task
 
 TASK = get_task("sst2")
@@ -222,17 +223,15 @@ def test_what_another_host_builds_is_left_alone_until_it_is_old(tmp_path: Path) 
     assert cache.used() == made.size() + 4, "what is being built takes room too"
 
 
-def test_states_of_another_user_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_of_another_user_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = builder(tmp_path)
     PrefixCache(tmp_path / "cache").states(made, 1)
-
-    def not_mine(*_: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "utime", not_mine)
-    again = PrefixCache(tmp_path / "cache")
+    monkeypatch.setattr(prefix, "is_own", lambda path: False)
+    said: list[str] = []
+    again = PrefixCache(tmp_path / "cache", warn=said.append)
     assert everything(made, again.states(made, 1)).any()
-    assert builds(again) == ["depth=1 from=0"]
+    assert builds(again) == ["depth=1 from=0"] * 2
+    assert "another user's" in said[0]
 
 
 def test_a_cache_whose_entries_vanish_at_once_gives_up(

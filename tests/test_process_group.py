@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from launches import processes, start, wait_until, write_table
+from launches import environment, processes, start, wait_until, write_table
 
 from objectives.contract import StorageError
 from storage.database import Database
+from storage.overview import Running, read_overview
 from storage.reading import StoredTrial
 from study.workers import process_group
 from study.workers.process_group import group_environments
@@ -19,7 +21,7 @@ from study.workers.restarts import GROUP_BROKEN
 
 RANK = """
 import json, os, signal, sys, time
-rank = int(sys.argv[-1])
+rank = int(os.environ["ELSA_RANK"])
 def say(reason, retry):
     print("@rank " + json.dumps({"reason": reason, "retry": retry}), flush=True)
 def hear():
@@ -131,25 +133,33 @@ def trials(url: str) -> list[StoredTrial]:
         database.close()
 
 
-def test_two_workers_of_two_processes_finish_a_demo_study_although_a_rank_is_killed(
+def running(url: str) -> list[Running]:
+    if not trials(url):
+        return []
+    with closing(Database.open(url)) as database:
+        return [
+            trial for name in database.study_names() for trial in read_overview(database.study(name)).running
+        ]
+
+
+def test_a_worker_of_two_processes_finishes_a_demo_study_although_a_rank_is_killed(
     tmp_path: Path, sqlite_url: str
 ) -> None:
-    grid = ["--frozen-layers", "6,9", "--learning-rates", "1e-3", "--seeds", 1, "--epochs", 3]
-    running = ["--evaluations-per-epoch", 2, "--workers", 2, "--processes-per-trial", 2]
+    grid = ["--frozen-layers", "9,11", "--learning-rates", "1e-3", "--seeds", 1, "--epochs", 2]
+    workers = ["--evaluations-per-epoch", 4, "--workers", 1, "--processes-per-trial", 2]
     launcher = start(
-        ["--demo", "--task", "mrpc", *grid, *running, "--storage", sqlite_url],
+        ["--demo", "--task", "mrpc", *grid, *workers, "--storage", sqlite_url],
         tmp_path,
     )
 
-    def training() -> list[StoredTrial]:
+    def training() -> list[Running]:
         assert launcher.poll() is None, launcher.communicate()[0]
-        return [trial for trial in trials(sqlite_url) if trial.state == "RUNNING" and trial.curve]
+        return [trial for trial in running(sqlite_url) if trial.evaluations]
 
     wait_until(lambda: bool(training()), "a trial in the middle of its training", seconds=200)
     victim = training()[0]
-    assert victim.worker is not None
-    found = processes("--worker-name", victim.worker, "--rank", "1")
-    os.kill(next(iter(found)), signal.SIGKILL)
+    (found,) = [pid for pid in processes("--events", victim.worker) if "ELSA_RANK=1" in environment(pid)]
+    os.kill(found, signal.SIGKILL)
     output, _ = launcher.communicate(timeout=250)
     assert launcher.returncode == 0, output
     failed = [trial for trial in trials(sqlite_url) if trial.state == "FAIL"]
@@ -185,4 +195,4 @@ def test_a_trial_that_fails_on_all_ranks_costs_no_restart_and_a_signal_releases(
         "WAITING",
         "WAITING",
     ]
-    assert not processes("--worker-name", f"{os.uname().nodename}-{launcher.pid}-w0")
+    assert not processes("--events", f"{os.uname().nodename}-{launcher.pid}-w0")

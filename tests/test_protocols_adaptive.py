@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from objectives.contract import Cell, Outcome, Recipe
 from study import protocols
 from study.protocols import adaptive
-from study.protocols.smoothing import smooth
 from study.protocols.units import cell_units, study_units
-from study.spec import StudySpec
+from study.specs.study_spec import StudySpec
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 Score = Callable[[Cell], float]
+OWN = {"select", "threshold", "confidence", "budget"}
 
 
 def make_spec(layers: int = 12, **changes: object) -> StudySpec:
     spec = StudySpec(
-        task="mrpc",
-        metric="f1",
+        task="made up",
+        metric="accuracy",
         model="m",
         model_fingerprint="m",
         data="d",
@@ -38,9 +38,10 @@ def make_spec(layers: int = 12, **changes: object) -> StudySpec:
         learning_rates=RATES,
         seeds=tuple(range(1, 11)),
         recipe=Recipe(prefix="live"),
-        select="full-model",
     )
-    return replace(spec, **changes)
+    own = {name: changes.pop(name) for name in OWN & changes.keys()}
+    settings = tuple(sorted({"select": "full-model", **own}.items()))
+    return replace(spec, protocol_settings=settings, **changes)
 
 
 def curve(relative: dict[int, float], noise: float = 0.003, seed: int = 0) -> Score:
@@ -55,7 +56,12 @@ def curve(relative: dict[int, float], noise: float = 0.003, seed: int = 0) -> Sc
 
 
 def search(
-    spec: StudySpec, score: Score, *, workers: int = 1, fails: frozenset[Cell] = frozenset(), order: int = 0
+    spec: StudySpec,
+    score: Score,
+    *,
+    workers: int = 1,
+    fails: frozenset[Cell] = frozenset(),
+    order: int = 0,
 ) -> list[Outcome]:
     """Run a study with `workers` cells at once; which of them ends first is drawn from `order`."""
     shuffle = random.Random(order)
@@ -79,8 +85,8 @@ def search(
     raise AssertionError("the search never ends")
 
 
-def answer(spec: StudySpec, outcomes: list[Outcome]) -> int:
-    belief = adaptive.posterior(spec, outcomes)
+def answer(spec: StudySpec, outcomes: list[Outcome]) -> int | None:
+    belief = adaptive.believe(spec, outcomes)
     assert belief is not None
     return belief.frozen_layers
 
@@ -156,7 +162,7 @@ def test_moves_to_the_best_rate_at_the_edge_of_the_grid() -> None:
         return curve(smooth_curve(12, 9))(cell) * (0.7 + cell.learning_rate * 6e3)
 
     spec = make_spec()
-    belief = adaptive.posterior(spec, search(spec, score))
+    belief = adaptive.believe(spec, search(spec, score))
     assert belief is not None
     assert belief.leader == 4
 
@@ -214,8 +220,7 @@ def studies(draw: st.DrawFn) -> tuple[StudySpec, Score, frozenset[Cell], int]:
         frozen_layers=(0, *sorted(depths)),
         learning_rates=RATES[: draw(st.integers(1, 5))],
         seeds=tuple(range(1, draw(st.integers(1, 4)) + 1)),
-        budget=draw(st.none() | st.integers(1, 20)),
-        budget_unit=draw(st.sampled_from(["cells", "units"])),
+        budget=draw(st.none() | st.integers(1, 20).map(str) | st.integers(1, 20).map("{}units".format)),
         select=draw(st.sampled_from(["per-depth", "full-model"])),
     )
     cells = [Cell(n, r, s) for n in spec.frozen_layers for r in spec.learning_rates for s in spec.seeds]
@@ -237,10 +242,10 @@ def test_any_study_ends_inside_its_grid_and_budget(
         assert cell.frozen_layers in spec.frozen_layers
         assert cell.learning_rate in spec.learning_rates
         assert cell.seed in spec.seeds
-    if spec.budget is not None and spec.budget_unit == "cells":
-        assert len(cells) <= spec.budget
+    if spec.budget is not None and spec.budget.isdigit():
+        assert len(cells) <= int(spec.budget)
     assert adaptive.wanted(spec, outcomes) == []
-    assert "\n" not in protocols.explain(spec, outcomes)
+    assert "\n" not in protocols.get(spec.protocol).explain(spec, outcomes)
 
 
 def test_goes_on_without_failed_cells() -> None:
@@ -255,7 +260,7 @@ def test_goes_on_without_failed_cells() -> None:
 
 
 def test_says_when_the_budget_was_spent() -> None:
-    spec = make_spec(budget=6, confidence=0.99)
+    spec = make_spec(budget="6", confidence=0.99)
     outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.01), noise=0.03))
     assert len(outcomes) == 6
     assert "the budget of 6 cells is spent before confidence 0.99" in adaptive.explain(spec, outcomes)
@@ -275,7 +280,7 @@ def test_the_default_budget_is_45_percent_of_the_paper_with_its_caches(layers: i
 
 
 def test_says_when_the_seeds_were_not_enough() -> None:
-    spec = make_spec(seeds=(1,), confidence=0.999, budget=1000)
+    spec = make_spec(seeds=(1,), confidence=0.999, budget="1000")
     outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.005), noise=0.03))
     assert "no seed is left" in adaptive.explain(spec, outcomes)
 
@@ -293,16 +298,6 @@ def test_a_full_score_below_zero_has_no_answer() -> None:
     assert "means nothing" in adaptive.explain(spec, outcomes)
 
 
-def test_equal_runs_by_chance_do_not_make_a_spot_certain() -> None:
-    """Runs that spread widely elsewhere, at a rate as good as the best too, are everybody's noise."""
-    spread = {Cell(0, 3e-5, 1): 0.80, Cell(0, 4e-5, 1): 0.84, Cell(0, 4e-5, 2): 0.74, Cell(12, 3e-5, 1): 0.6}
-    equal = {Cell(11, 3e-5, seed): 0.78 for seed in (1, 2, 3)}
-    scores = spread | equal
-    belief = adaptive.posterior(make_spec(), [Outcome(cell, "COMPLETE", s) for cell, s in scores.items()])
-    assert belief is not None
-    assert belief.variance((11, 2)) > 0.02**2
-
-
 @pytest.mark.parametrize("prefix", ["cached", "live"])
 def test_the_answer_and_what_lies_beyond_it_rest_on_four_runs(prefix: Any) -> None:
     spec = make_spec(recipe=Recipe(prefix=prefix))
@@ -312,14 +307,58 @@ def test_the_answer_and_what_lies_beyond_it_rest_on_four_runs(prefix: Any) -> No
     assert runs[0] <= 6
 
 
-def test_neighbours_help_each_other_until_a_cliff() -> None:
-    noisy = np.array([0.80, 0.84, 0.78, 0.82])
-    mean, covariance = smooth(4, [0, 1, 2, 3], noisy, np.full(4, 0.03**2), 0.01)
-    assert np.ptp(mean) < 0.5 * np.ptp(noisy)
-    assert (np.diag(covariance) < 0.03**2).all()
-    edge = np.array([0.80, 0.80, 0.30, 0.30])
-    mean, _ = smooth(4, [0, 1, 2, 3], edge, np.full(4, 0.01**2), 0.01)
-    assert mean == pytest.approx(edge, abs=0.02)
+def collapsing(relative: dict[int, float], rates: set[float], chance: float = 0.5) -> Score:
+    """Runs of the full model that learn nothing at some rates."""
+
+    def score(cell: Cell) -> float:
+        fallen = cell.frozen_layers == 0 and cell.learning_rate in rates
+        return chance + 0.001 * cell.seed if fallen else curve(relative)(cell)
+
+    return score
+
+
+def rates_tried(outcomes: list[Outcome]) -> set[float]:
+    return {outcome.cell.learning_rate for outcome in outcomes if outcome.cell.frozen_layers == 0}
+
+
+def test_after_a_collapse_the_lowest_untried_rate_is_next() -> None:
+    spec = make_spec(chance=0.5)
+    first = adaptive.wanted(spec, [])
+    assert {cell.learning_rate for cell in first} == {2e-5, 3e-5}
+    fine = [Outcome(cell, "COMPLETE", 0.8 + 0.001 * i) for i, cell in enumerate(first)]
+    one_fell = [replace(fine[0], score=0.801), replace(fine[1], score=0.502)]
+    assert [c.learning_rate for c in adaptive.wanted(spec, one_fell)] == [1e-5]
+    diverged = [replace(fine[0], score=0.801), Outcome(first[1], "FAIL", reason="diverged: the loss is nan")]
+    assert [c.learning_rate for c in adaptive.wanted(spec, diverged)] == [1e-5]
+    assert 1e-5 not in {c.learning_rate for c in adaptive.wanted(spec, fine)}
+
+
+@pytest.mark.parametrize("fallen", [{3e-5, 4e-5, 5e-5}, {2e-5, 3e-5, 4e-5, 5e-5}])
+def test_a_search_does_not_stop_beside_a_collapse_while_a_lower_rate_is_untried(fallen: set[float]) -> None:
+    spec = make_spec(chance=0.5)
+    outcomes = search(spec, collapsing(smooth_curve(12, 9), fallen))
+    assert 1e-5 in rates_tried(outcomes)
+    assert answer(spec, outcomes) == 9
+
+
+def test_a_full_model_at_chance_is_no_answer_and_no_freeze_is_run_for_it() -> None:
+    spec = make_spec(chance=0.5)
+    outcomes = search(spec, lambda cell: 0.5 + 0.001 * cell.seed - 0.002 * (cell.seed % 2))
+    assert rates_tried(outcomes) == set(RATES)
+    assert {outcome.cell.frozen_layers for outcome in outcomes} == {0}
+    assert answer(spec, outcomes) is None
+    assert "no answer: the full model scores 0.5" in adaptive.explain(spec, outcomes)
+    assert "confidence 0.9 not reached" in adaptive.explain(spec, outcomes)
+
+
+def test_a_depth_whose_only_run_fell_to_chance_is_run_again() -> None:
+    def score(cell: Cell) -> float:
+        unlucky = cell.frozen_layers == 10 and cell.seed == 1
+        return 0.5 if unlucky else curve(smooth_curve(12, 10))(cell)
+
+    spec = make_spec(chance=0.5)
+    outcomes = search(spec, score)
+    assert answer(spec, outcomes) == 10
 
 
 def test_layer_units() -> None:

@@ -70,6 +70,17 @@ def test_cells_that_are_not_there_fail_for_good(mrpc: RecordedPair) -> None:
     assert not failed.value.retry
 
 
+def test_a_complete_run_without_a_score_fails_for_good_unless_another_has_one(tmp_path: Path) -> None:
+    path = tmp_path / "trials.csv"
+    empty = "mrpc,bert-base,12,6,3e-05,{},,COMPLETE,f1,,paper"
+    path.write_text("\n".join([HEADER, empty.format(2), empty.format(3), ROWS[2]]))
+    [pair] = read_table(path)
+    assert ask(RecordedObjective(pair=pair), Cell(6, 3e-5, 2))[0] == 0.85
+    with pytest.raises(TrialFailed, match="recorded without a score") as failed:
+        ask(RecordedObjective(pair=pair), Cell(6, 3e-5, 3))
+    assert not failed.value.retry
+
+
 def test_optional_columns_are_measured(tmp_path: Path) -> None:
     path = tmp_path / "trials.csv"
     path.write_text(
@@ -106,10 +117,9 @@ def test_failures_are_seeded_and_differ_between_attempts(mrpc: RecordedPair) -> 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("task,model\nmrpc,bert\n", "it lacks the columns total_layers, frozen_layers"),
-        (HEADER + "\n", "without trials"),
+        ("task,model\nmrpc,bert\n", "has no column total_layers, frozen_layers"),
+        (HEADER + "\n", "holds no trials"),
         (f"{HEADER}\n{ROWS[0]}\nmrpc,bert-base,12,six,1e-05,1,,COMPLETE,f1,0.9,\n", "line 3: .*'six'"),
-        (f"{HEADER}\nmrpc,bert-base,12,6,1e-05,1,,COMPLETE,f1,,\n", "a complete trial with the score ''"),
         (f"{HEADER}\n{ROWS[0]}\n{ROWS[2].replace(',12,', ',24,')}\n", "one number of layers and one metric"),
     ],
 )
@@ -125,7 +135,7 @@ def test_settings_out_of_range(mrpc: RecordedPair, tmp_path: Path) -> None:
         RecordedObjective(pair=mrpc, failure_rate=1.5)
     with pytest.raises(UsageError, match="--recorded-delay -1"):
         RecordedObjective(pair=mrpc, delay_seconds=-1)
-    with pytest.raises(UsageError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot read"):
         read_table(tmp_path / "absent.csv")
 
 

@@ -17,7 +17,7 @@ from test_figures import SCORES, small_table
 
 from objectives.contract import Recipe, UsageError
 from storage.database import Database
-from study import provenance, report, trial_table
+from study import report
 from study.analysis.analyse import Analysis, analyse
 from study.analysis.costs import costs
 from study.reporting.answer import answers, facts
@@ -25,11 +25,12 @@ from study.reporting.content import document
 from study.reporting.document import Document
 from study.reporting.page import page
 from study.reporting.text import comma_separated, markdown
+from study.trials import provenance, sources, trial_table
 
 
 def said(table: pd.DataFrame) -> tuple[str, ...]:
     analysis = analyse(table, draws=500)
-    return answers(analysis, costs(table, analysis))
+    return tuple(map(str, answers(analysis, costs(table, analysis))))
 
 
 def content(table: pd.DataFrame) -> Document:
@@ -49,7 +50,10 @@ def test_the_answer_is_one_sentence_with_quality_time_and_memory() -> None:
     assert re.fullmatch(
         r"Fine-tune the last 2 of 4 layers: 100 % of full quality \[\d+–\d+\], 2\.1x less time, "
         r"43 % of the memory, 40 % of the parameters trained\. As few as 1 may do: the depths between were "
-        r"not measured\.( To be 95 % sure .*)?",
+        r"not measured\. With probability [01]\.\d\d the answer lies between 2 and 3 frozen layers; of these "
+        r"only the first was measured\. (To be 95 % sure of 90 %, tune 4 layers\. )?"
+        r"Running 3 frozen would settle it; elsa launch --settle does that\. "
+        r"Rates lower and higher than those tried may change it: the best was at the edge\.",
         sentence,
     )
 
@@ -65,10 +69,10 @@ def test_without_recorded_costs_the_answer_claims_none() -> None:
     [
         ({0: [0.8, 0.8], 4: [0.79, 0.79]}, "Freeze all 4 layers and tune the task head alone: 99 %"),
         ({0: [0.8, 0.8], 3: [0.79, 0.79]}, "Fine-tune the last of 4 layers: 99 %"),
-        ({0: [0.8, 0.8], 4: [0.1, 0.1]}, "Fine-tune all 4 layers; no measured freeze keeps 90 %: 100 %"),
+        ({0: [0.8, 0.8], 4: [0.1, 0.1]}, "Fine-tune all 4 layers; no measured freeze keeps 90 %."),
         ({0: [0.8, 0.8], -1: [0.79, 0.79]}, "Fine-tune all 4 layers and freeze the embeddings: 99 %"),
-        ({2: [0.8, 0.8]}, "No answer yet for RTE: the full model (frozen_layers 0) is not in the table."),
-        ({0: [-0.1, -0.1], 2: [0.5, 0.5]}, "No answer yet for RTE: the full model scores -0.1"),
+        ({2: [0.8, 0.8]}, "No answer: the full model (frozen_layers 0) is not in the table: add 0 to"),
+        ({0: [-0.1, -0.1], 2: [0.5, 0.5]}, "No answer: the full model scores -0.1"),
     ],
 )
 def test_every_kind_of_answer_has_its_words(scores: dict[int, list[float]], start: str) -> None:
@@ -78,16 +82,20 @@ def test_every_kind_of_answer_has_its_words(scores: dict[int, list[float]], star
 
 def test_one_run_is_said_to_be_one_run() -> None:
     (sentence,) = said(small_table({(0, 1e-5): [0.8], (2, 1e-5): [0.79]}))
-    assert "That is one run: its uncertainty is unknown." in sentence
+    assert "The full model was run once: how sure this is cannot be said." in sentence
     assert "[" not in sentence
 
 
 def test_an_unsure_answer_names_the_sure_one() -> None:
-    # Half of the runs at 3 frozen collapse: on average it passes, in 95 % of the draws it does not.
-    table = small_table({(0, 1e-5): [0.8] * 4, (2, 1e-5): [0.79] * 4, (3, 1e-5): [0.79, 0.79, 0.79, 0.55]})
+    steady, spread = [0.80, 0.801, 0.799, 0.80], [0.79, 0.70, 0.76, 0.69]
+    table = small_table({(0, 1e-5): steady, (2, 1e-5): steady, (3, 1e-5): spread, (4, 1e-5): [0.6] * 4})
     (sentence,) = said(table)
-    assert sentence.startswith("Fine-tune the last of 4 layers: 91 %")
-    assert sentence.endswith("To be 95 % sure of 90 %, tune 2 layers.")
+    assert sentence.startswith("Fine-tune the last of 4 layers: 92 %")
+    assert re.search(r"The probability of this answer is 0\.\d\d, of 2 frozen layers 0\.\d\d\.", sentence)
+    assert "To be 95 % sure of 90 %, tune 2 layers." in sentence
+    assert re.search(
+        r"\d+ more seeds? at 2-4 frozen and at the full model would settle it with 80% power", sentence
+    )
 
 
 def test_a_majority_class_that_keeps_the_threshold_is_told() -> None:
@@ -99,7 +107,9 @@ def test_a_majority_class_that_keeps_the_threshold_is_told() -> None:
 
 def test_a_full_model_below_chance_is_told() -> None:
     (sentence,) = said(small_table({(0, 1e-5): [0.5, 0.5], (4, 1e-5): [0.6, 0.6]}, chance=0.7))
-    assert sentence.endswith("no better than the majority class: shares of its quality say nothing.")
+    assert sentence.startswith(
+        "No answer: the full model scores 0.5, which is not better than chance (0.7): try"
+    )
 
 
 def test_several_tasks_are_answered_by_the_most_demanding() -> None:
@@ -112,8 +122,9 @@ def test_several_tasks_are_answered_by_the_most_demanding() -> None:
         ignore_index=True,
     )
     (sentence,) = said(table)
-    assert "Fine-tune all 4 layers" in sentence
-    assert "on QNLI, the most demanding of 2 tasks (CoLA left out)" in sentence
+    assert "Fine-tune all 4 layers; no measured freeze keeps 90 % on CoLA" in sentence
+    assert "on CoLA, the most demanding of 3 tasks" in sentence
+    assert "left out" not in sentence
     assert ("3", "tasks") in facts(analyse(table, draws=50))
 
 
@@ -130,7 +141,7 @@ def test_a_task_not_followed_deep_enough_may_need_more() -> None:
     assert "QNLI may need up to 3: nothing deeper was measured there." in sentence
     assert "left out" not in sentence
     (models,) = [t for t in content(table).tables if t.name == "models"]
-    shown = [column.title for _, column in models.shown]
+    shown = [column.title for column in models.shown]
     assert shown[1:3] == ["tuned layers", "at most"]
     rows = list(csv.DictReader(comma_separated(models).splitlines()))
     assert {(r["tuned_layers"], r["at_most_tuned_layers"]) for r in rows if r["threshold"] == "0.9"} == {
@@ -221,7 +232,7 @@ def test_the_outlier_filter_says_how_many_runs_it_removed() -> None:
     # Of 0.7 and 0.8, 0.6 and 0.7, 0.54 and 0.2 the lower run is at or below 0.9 of the higher.
     table = small_table(SCORES | {(4, 1e-5): [0.54, 0.2]})
     found = document(table, analyse(table, outliers="paper", draws=50))
-    assert "took 3 runs out of the means" in markdown(found)
+    assert "took 3 runs out; means, intervals and probabilities are of the others" in markdown(found)
 
 
 @pytest.mark.parametrize("kind", ["demo", "recorded"])
@@ -240,7 +251,7 @@ def test_a_demo_says_demo_and_recorded_says_recorded_everywhere(kind: str) -> No
 def test_an_unfinished_study_says_that_the_answer_may_change() -> None:
     waiting = small_table({(4, 2e-5): [0.0]}).assign(state="WAITING", score=None)
     found = content(pd.concat([small_table(SCORES), waiting], ignore_index=True))
-    assert "NOT FINISHED: 1 trials are waiting or running; the answer may change." in page(found)
+    assert "NOT FINISHED: 1 trial waiting or running; the answer may change." in page(found)
 
 
 def test_names_cannot_break_out_of_the_page() -> None:
@@ -277,14 +288,14 @@ def test_a_study_in_a_database_brings_curves_specs_and_versions(sqlite_url: str,
     database = Database.open(sqlite_url, create=True)
     stored.run(stored.create(database))
     database.close()
-    known = provenance.read(["mrpc-tiny"], sqlite_url)
+    known = sources.read(["mrpc-tiny"], sqlite_url).provenance
     assert len(known.curves) == 35
     assert ("torch", "2.9.0", 35) in known.versions
     assert known.machines == (("node-1", "Made-up GPU", 35),)
     code = report.main(["mrpc-tiny", "--storage", sqlite_url, "--out", str(tmp_path), "--no-images"])
     assert code == 0
     text = (tmp_path / "report.md").read_text()
-    assert "### Learning curves" in text
+    assert "### Score after every evaluation" in text
     assert "| torch | 2.9.0 | 35 |" in text
     assert "RECORDED" in text
     html = (tmp_path / "report.html").read_text()
@@ -294,10 +305,10 @@ def test_a_study_in_a_database_brings_curves_specs_and_versions(sqlite_url: str,
 def test_a_table_alone_says_what_it_does_not_carry(tmp_path: Path) -> None:
     path = tmp_path / "trials.csv"
     small_table(SCORES).to_csv(path, index=False)
-    assert provenance.read([str(path)], None) == provenance.Provenance()
+    assert sources.read([str(path)]).provenance == provenance.Provenance()
     assert report.main([str(path), "--out", str(tmp_path / "out"), "--no-images"]) == 0
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "No learning curves here" in text
+    assert "Trial tables do not carry learning curves" in text
     assert "do not carry specs, versions or machines" in text
 
 

@@ -84,6 +84,55 @@ def test_labels_never_overlap_and_the_page_never_scrolls_sideways(desktop: Watch
     assert desktop.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.parametrize("width", [1280, 1600])
+def test_figures_use_the_width_of_a_desktop(browser: Browser, small: Path, report: Path, width: int) -> None:
+    watched = Watched(browser, width=width)
+    for path in (small, report):
+        page = watched.open_report(path)
+        unused = page.evaluate(
+            """() => [...document.querySelectorAll('.panels')].filter(p => p.offsetParent).map(p => {
+                const room = p.closest('main').getBoundingClientRect();
+                const row = [...p.children].map(e => e.getBoundingClientRect());
+                const beside = p.closest('.block').nextElementSibling;
+                const right = Math.max(...row.map(r => r.right), ...(beside?.matches('.beside')
+                    && beside.getBoundingClientRect().top === p.closest('.block').getBoundingClientRect().top
+                    ? [beside.getBoundingClientRect().right] : []));
+                const pad = parseFloat(getComputedStyle(p.closest('main')).paddingRight);
+                return Math.round(room.right - pad - right); })"""
+        )
+        assert unused
+        assert max(unused) <= 2
+    watched.close()
+
+
+def test_no_table_of_operating_points_is_cut_off_on_a_laptop(desktop: Watched) -> None:
+    desktop.page.set_viewport_size({"width": 1280, "height": 900})
+    desktop.page.eval_on_selector_all("details", "all => all.forEach(fold => { fold.open = true; })")
+    cut = desktop.page.evaluate(
+        """() => [...document.querySelectorAll('[id^=table-operating_points], #table-models')].filter(t =>
+            t.getBoundingClientRect().right > t.parentElement.getBoundingClientRect().right + 1)
+            .map(t => t.id)"""
+    )
+    desktop.page.eval_on_selector_all("details", "all => all.forEach(fold => { fold.open = false; })")
+    assert cut == []
+
+
+def test_the_score_map_carries_numbers_where_they_fit_and_names_the_full_model(
+    browser: Browser, small: Path
+) -> None:
+    found = {}
+    for width in (1280, 390):
+        watched = Watched(browser, width=width)
+        page = watched.open_report(small)
+        plot = page.locator("[data-figure='depth-rate-0']")
+        found[width] = plot.locator(".heatmap-label").all_text_contents()
+        assert plot.locator(".xtick text").first.text_content() == "full"
+        watched.close()
+    assert len(found[1280]) == 26
+    assert all(0 < float(text) < 1 for text in found[1280])
+    assert found[390] == []
+
+
 def test_the_overlap_check_sees_an_overlap(desktop: Watched) -> None:
     desktop.page.evaluate(
         """() => { const [one, other] = document.querySelectorAll('.plot .xtick text');

@@ -11,10 +11,11 @@ from test_figures import SCORES, small_table
 from test_report_studies import content, said
 
 from objectives.contract import Recipe
-from study import provenance, report, trial_table
+from study import report
 from study.analysis.analyse import analyse
 from study.reporting.content import document
 from study.reporting.text import markdown
+from study.trials import provenance, trial_table
 
 BEST = "its highest on the validation set"
 SUBSET = "All seeds of a train size share one subset"
@@ -23,7 +24,7 @@ SUBSET = "All seeds of a train size share one subset"
 def test_a_rate_chosen_for_the_full_model_alone_flatters_only_it() -> None:
     paper = {(0, 1e-5): [0.7, 0.8], (0, 2e-5): [0.6, 0.7], (2, 1e-5): [0.7, 0.7], (4, 1e-5): [0.5, 0.5]}
     text = markdown(content(small_table(paper)))
-    assert "flatters the full model and makes every freeze look worse" in text
+    assert "that flatters the full model beside every freeze" in text
     assert "flatters every depth" not in text
 
 
@@ -31,9 +32,26 @@ def test_rates_chosen_at_every_depth_flatter_every_depth() -> None:
     table = small_table({(depth, rate): [0.7, 0.8] for depth in (0, 2) for rate in (1e-5, 2e-5)})
     assert "which flatters every depth;" in markdown(content(table))
     full = markdown(document(table, analyse(table, draws=50, select="full-model")))
-    assert "flatters the full model and makes" in full
+    assert "and used at every depth: that flatters the full model" in full
+    assert "Only the full model was run at several" not in full
     assert "flatters every depth" not in full
     assert "which flatters the depths run at several;" in markdown(content(small_table(SCORES)))
+
+
+@pytest.mark.parametrize(
+    ("studies", "told"),
+    [
+        ((("s", stored.make_spec(recorded=False)),), "Every run was evaluated once, at its end"),
+        ((("s", stored.make_spec(recorded=True)),), "Recorded trials have no learning curves"),
+        ((), "Trial tables do not carry learning curves"),
+    ],
+)
+def test_why_there_are_no_learning_curves(studies: tuple[object, ...], told: str) -> None:
+    table = small_table(SCORES)
+    known = provenance.Provenance(studies=studies)  # type: ignore[arg-type]
+    text = markdown(document(table, analyse(table, draws=20), known))
+    assert told in text
+    assert text.count("learning curve") == 1
 
 
 def test_one_learning_rate_is_not_called_tuned() -> None:
@@ -46,7 +64,7 @@ def test_one_learning_rate_is_not_called_tuned() -> None:
 
 def test_without_a_freeze_none_is_said_to_fail() -> None:
     (sentence,) = said(small_table({(0, 1e-5): [0.8, 0.8]}))
-    assert sentence.startswith("Fine-tune all 4 layers; no freeze was measured")
+    assert sentence == "No answer: only the full model was run: add depths to --frozen-layers."
 
 
 def test_the_full_model_saves_nothing_against_itself() -> None:
@@ -54,8 +72,9 @@ def test_the_full_model_saves_nothing_against_itself() -> None:
     table["train_seconds"] = 10.0
     table["peak_memory_bytes"] = 10.0
     found = content(table)
-    assert "time" not in found.answers[0]
-    assert "memory" not in found.answers[0]
+    assert "time" not in str(found.answers[0])
+    assert "memory" not in str(found.answers[0])
+    assert "100 %" not in str((found.answers, found.facts)), "the full model beside itself"
     assert not [label for _, label in found.facts if "time" in label]
 
 
@@ -67,7 +86,7 @@ def test_a_hundredth_less_is_about_the_same_time() -> None:
 
 def test_a_share_just_below_the_threshold_does_not_look_as_if_it_reached_it() -> None:
     found = content(small_table({(0, 1e-5): [0.9, 0.9], (2, 1e-5): [0.80996, 0.80996]}))
-    assert found.answers[0].startswith("Fine-tune all 4 layers; no measured freeze keeps 90 %")
+    assert str(found.answers[0]).startswith("Fine-tune all 4 layers; no measured freeze keeps 90 %")
     text = markdown(found)
     assert "89.996 %" in text
     assert "90.0 %" not in text
@@ -140,13 +159,6 @@ def test_scores_that_may_exceed_one_are_not_called_percent(
         assert "look like percent" not in markdown(content(table))
     trial_table.load([str(path) for path in paths])
     assert capsys.readouterr().err == ""
-
-
-def test_probabilities_of_a_few_runs_are_said_to_be_overconfident() -> None:
-    few = markdown(content(small_table({(0, 1e-5): [0.8, 0.81], (2, 1e-5): [0.79, 0.8]})))
-    many = markdown(content(small_table({(0, 1e-5): [0.8, 0.81] * 5, (2, 1e-5): [0.79, 0.8] * 5})))
-    assert "- Probabilities from fewer than 10 runs are overconfident" in few
-    assert "overconfident" not in many
 
 
 def test_an_answer_beside_unmeasured_depths_says_how_deep_it_could_be() -> None:

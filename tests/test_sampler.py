@@ -14,7 +14,7 @@ from optuna.trial import TrialState
 
 from objectives.contract import Cell, Outcome, UsageError
 from study.protocols import adaptive
-from study.sampler import CELL, AdaptiveSampler
+from study.protocols.sampler import CELL, AdaptiveSampler
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 SEEDS = tuple(range(1, 6))
@@ -174,7 +174,7 @@ def test_ask_and_tell() -> None:
 
 def test_leaves_a_study_whose_last_trial_never_ends() -> None:
     study = make_study(direction="maximize")
-    study.sampler = AdaptiveSampler(make_sampler(budget=1, budget_unit="cells").spec, patience=0.2)
+    study.sampler = AdaptiveSampler(make_sampler(budget="1").spec, patience=0.2)
     study.ask()
     study.optimize(objective, timeout=60)
     assert [t.state for t in study.trials] == [TrialState.RUNNING, TrialState.PRUNED]

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_operating_points import only
 
-from objectives.contract import UsageError
-from study import simulate
+from objectives.contract import Cell, Outcome, Recipe, UsageError
+from study import protocols, simulate
 from study.analysis.analyse import analyse
-from study.recording import likeliest, recordings
-from study.replay import replay
+from study.protocols import adaptive
+from study.simulation import pairs, worlds
+from study.simulation.repeats import replay
+from study.simulation.source import likeliest, recordings
+from study.specs.study_spec import StudySpec
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 
@@ -68,39 +73,42 @@ def logs() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
-    from study.trial_table import normalise
+    from study.trials.trial_table import normalise
 
     return normalise(logs(), source="logs")
 
 
 @pytest.mark.parametrize("prefix", ["cached", "live"])
 def test_adaptive_agrees_at_a_fraction_of_the_compute(table: pd.DataFrame, prefix: Any) -> None:
-    pairs = simulate.simulate(table, repeats=8, prefix=prefix)
-    figures = simulate.to_json(pairs)
-    assert figures["agreement"] >= 0.95
+    some = table[table["task"].isin(["falling", "cliff", "dip"]) & (table["total_layers"] == 12)]
+    found = pairs.simulate(some, repeats=4, prefix=prefix)
+    figures = pairs.to_json(found)
+    assert figures["agreement"] >= 0.9
     assert figures["compute"] <= 0.28
-    assert min(pair.agreement for pair in pairs) >= 0.75
-    assert max(pair.compute for pair in pairs) <= 0.45
+    assert figures["exact"] >= figures["exact_itself"] - 0.1
+    assert min(pair.agreement for pair in found) >= 0.6
+    assert max(pair.compute for pair in found) <= 0.45
 
 
 def test_exhaustive_answers_are_the_operating_points(table: pd.DataFrame) -> None:
-    analysis = analyse(table, select="full-model", thresholds=(0.9,), draws=2000)
+    analysis = analyse(table, thresholds=(0.9,), draws=2000)
     for recording in recordings(table, 0.9):
         point = analysis.point(recording.model, recording.task, 0.9)
         assert point is not None
         assert recording.answer == point.frozen_layers
         assert recording.answer in recording.answer_set
-        assert (recording.select, recording.seeds) == ("full-model", 5)
+        assert recording.seeds == 5
 
 
 def test_the_paper_replayed_costs_the_exhaustive_compute(table: pd.DataFrame) -> None:
-    pairs = simulate.simulate(table, protocol="paper", repeats=3)
-    assert [pair.compute for pair in pairs] == pytest.approx([1.0] * len(pairs))
-    assert np.mean([pair.agreement for pair in pairs]) > 0.9
+    found = pairs.simulate(table[table["total_layers"] == 12], protocol="paper", repeats=2)
+    # Fresh runs of the full model come on top of what the recorded logs have.
+    assert all(1.0 < pair.compute < 1.3 for pair in found)
+    assert np.mean([pair.agreement for pair in found]) >= 0.8
 
 
 def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
-    from study.trial_table import normalise
+    from study.trials.trial_table import normalise
 
     depths = dict(zip([0, 3, 4, 5, 6], [1.0, 0.99, 0.97, 0.8, 0.5], strict=True))
     rows = [
@@ -110,18 +118,18 @@ def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
     ]
     table = normalise(pd.DataFrame(rows), source="grid")
     (recording,) = recordings(table, 0.9)
-    assert (recording.select, recording.answer, recording.seeds) == ("per-depth", 4, 5)
+    assert (recording.answer, recording.seeds) == (4, 5)
     assert recording.exhaustive_units("live", 3) == 5 * 5 * (18 + 12 + 10 + 8 + 6)
-    (pair,) = simulate.simulate(table, repeats=8)
+    (pair,) = pairs.simulate(table, repeats=8)
     assert pair.agreement == 1.0
     assert pair.compute < 0.28
-    (grid,) = simulate.simulate(table, repeats=2, protocol="grid")
+    (grid,) = pairs.simulate(table, repeats=2, protocol="grid")
     assert (grid.compute, grid.agreement) == (pytest.approx(1.0), 1.0)
 
 
 def with_embeddings(share: float) -> pd.DataFrame:
     """A table in which frozen embeddings keep a share of the full quality, and frozen layers nothing."""
-    from study.trial_table import normalise
+    from study.trials.trial_table import normalise
 
     depths = {0: 1.0, -1: share, 6: 0.5, 9: 0.4}
     rows = [
@@ -134,54 +142,123 @@ def with_embeddings(share: float) -> pd.DataFrame:
 
 
 def test_frozen_embeddings_are_deeper_than_nothing_frozen() -> None:
-    (pair,) = simulate.simulate(with_embeddings(0.99), repeats=3, protocol="grid")
+    (pair,) = pairs.simulate(with_embeddings(0.99), repeats=3, protocol="grid")
     assert pair.recording.answer == -1
     assert [run.frozen_layers for run in pair.replays] == [-1, -1, -1]
     assert (pair.agreement, pair.exact) == (1.0, 1.0)
 
 
 def test_answers_with_the_same_tuned_layers_are_counted_together() -> None:
-    (pair,) = simulate.simulate(with_embeddings(0.99), repeats=2, protocol="grid")
+    (pair,) = pairs.simulate(with_embeddings(0.99), repeats=2, protocol="grid")
     mixed = replace(pair, replays=[pair.replays[0], replace(pair.replays[1], frozen_layers=0)])
-    (row,) = simulate.to_json([mixed])["pairs"]
+    (row,) = pairs.to_json([mixed])["pairs"]
     assert row["answers"] == {"12": 1.0}
     assert row["exact"] == 0.5
 
 
 def test_an_answer_of_the_set_agrees_but_is_not_exact(table: pd.DataFrame) -> None:
-    (pair,) = simulate.simulate(table[table["task"] == "noisy"], repeats=2)[:1]
+    noisy = table[(table["task"] == "noisy") & (table["total_layers"] == 12)]
+    (pair,) = pairs.simulate(noisy, repeats=1)
     answer = pair.recording.answer
     assert answer is not None
     recording = replace(pair.recording, answer_set=frozenset({answer, answer - 1}))
     runs = [replace(pair.replays[0], frozen_layers=n) for n in (answer, answer - 1, answer - 1, 0)]
     mixed = replace(pair, recording=recording, replays=runs)
     assert (mixed.agreement, mixed.exact) == (0.75, 0.25)
-    figures = simulate.to_json([mixed])
+    figures = pairs.to_json([mixed])
     assert (figures["agreement"], figures["exact"]) == (0.75, 0.25)
 
 
 def test_the_same_repeat_is_the_same_study(table: pd.DataFrame) -> None:
-    recording = recordings(table, 0.9)[-1]
-    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="cached")
+    recording = next(r for r in recordings(table, 0.9) if r.task == "falling")
+    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="cached", select="per-depth")
     runs = [replay(recording, spec, repeat=i, workers=1) for i in (3, 3, 4)]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_workers_share_the_work(table: pd.DataFrame) -> None:
-    table = table[table["task"].isin(["cliff", "dip", "flat"])]
-    alone = simulate.simulate(table, repeats=2)
-    shared = simulate.simulate(table, repeats=2, workers=4)
+    table = table[table["task"].isin(["cliff", "dip", "flat"]) & (table["total_layers"] == 12)]
+    alone = pairs.simulate(table, repeats=2)
+    shared = pairs.simulate(table, repeats=2, workers=4)
     assert all(pair.mean("idle") == 0 for pair in alone)
     assert np.mean([pair.mean("idle") for pair in shared]) < 0.35
     assert np.mean([pair.compute for pair in shared]) < 0.4
     assert np.mean([pair.agreement for pair in shared]) > 0.9
 
 
-def test_a_rate_without_a_record_is_answered_from_the_nearest_and_counted(table: pd.DataFrame) -> None:
+def test_only_recorded_cells_are_replayed(table: pd.DataFrame) -> None:
     recording = next(r for r in recordings(table, 0.9) if r.task == "cliff")
-    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="live")
-    wrong = [replay(recording, spec, repeat=i, workers=4).substituted for i in range(5)]
-    assert max(wrong) > 0
+    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="live", select="per-depth")
+    run = replay(recording, spec, repeat=0)
+    freezes = {rate for depth, rate in recording.scores if depth != 0}
+    assert len(freezes) == 1
+    assert run.frozen_layers == recording.answer
+    asked = {cell for cell in spec.every_cell() if cell in recording.cells}
+    assert {cell.learning_rate for cell in asked if cell.frozen_layers != 0} == freezes
+
+
+def test_search_and_report_give_one_answer() -> None:
+    """On the same adaptive study, with several rates at a depth and collapses at the full model."""
+    generator = np.random.default_rng(3)
+    different = 0
+    for repeat in range(8):
+        kind = worlds.SHAPES[repeat % len(worlds.SHAPES)]
+        world = worlds.with_collapses_at_high_rates(worlds.world(generator, kind, noise=0.02))
+        scores = world.draw(generator, 10)
+        spec = adaptive_spec(world)
+        outcomes: dict[Cell, Outcome] = {}
+        for _ in range(200):
+            wanted = protocols.get("adaptive").wanted(spec, list(outcomes.values()))
+            if not wanted:
+                break
+            for cell in wanted:
+                place = world.depths.index(cell.frozen_layers), world.rates.index(cell.learning_rate)
+                score = float(scores[(*place, cell.seed - 1)])
+                outcomes[cell] = Outcome(cell, "COMPLETE", score)
+        belief = adaptive.believe(spec, list(outcomes.values()))
+        assert belief is not None
+        point = only(analyse(as_table(spec, outcomes.values()), thresholds=[0.9]))
+        different += belief.frozen_layers != point.frozen_layers
+        sure = point.sureness
+        assert belief.probability == (None if sure is None else pytest.approx(sure, abs=1e-9))
+    assert different == 0
+
+
+def adaptive_spec(world: worlds.World) -> StudySpec:
+    return StudySpec(
+        task="made up",
+        metric="accuracy",
+        model="m",
+        model_fingerprint="m",
+        data="d",
+        data_fingerprint="d",
+        total_layers=world.total_layers,
+        protocol="adaptive",
+        frozen_layers=world.depths,
+        learning_rates=world.rates,
+        seeds=tuple(range(1, 11)),
+        recipe=Recipe(),
+        chance=world.chance,
+    )
+
+
+def as_table(spec: StudySpec, outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    from study.trials.trial_table import normalise
+
+    rows = [
+        {
+            **asdict(outcome.cell),
+            "task": spec.task,
+            "model": spec.model,
+            "total_layers": spec.total_layers,
+            "metric": spec.metric,
+            "state": outcome.state,
+            "score": outcome.score,
+            "chance": spec.chance,
+        }
+        for outcome in outcomes
+    ]
+    return normalise(pd.DataFrame(rows), source="search")
 
 
 def test_likeliest_is_the_smallest_set_that_reaches_the_share() -> None:
@@ -197,22 +274,32 @@ def test_json_is_the_contract(
     table[table["task"] == "cliff"].to_csv(source, index=False)
     assert simulate.main([str(source), "--repeats", "4", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
-    assert set(figures) >= {"pairs", "agreement", "compute"}
+    assert set(figures) >= {
+        "pairs",
+        "agreement",
+        "compute",
+        "exact",
+        "exact_itself",
+        "sure_and_right",
+        "settings",
+    }
+    assert figures["settings"]["select"] == "per-depth"
     twelve = next(pair for pair in figures["pairs"] if pair["model"] == "model-12")
     assert (twelve["task"], twelve["exhaustive_tuned_layers"]) == ("cliff", 2)
     assert twelve["answers"] == {"2": 1.0}
     assert (twelve["agreement"], 0 < twelve["compute"] < 0.45) == (1.0, True)
     printed = capsys.readouterr().out
-    assert "agreement 100.0%" in printed
-    assert "own 90% set, 100.0% with the very answer (worst 100.0%)" in printed
+    assert "agree: 100.0% (worst 100.0%) with an answer in the exhaustive study's own 90% set" in printed
+    assert "exact: 100.0% with the very answer of the exhaustive study" in printed
+    assert "answers from fewer runs than the report" in printed
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--protocol", "low-resource"], "cannot be replayed"),
-        (["--repeats", "0"], "--repeats 0"),
-        (["--threshold", "90"], "--threshold 90 is no share"),
+        (["--repeats", "0"], "--repeats: '0'"),
+        (["--threshold", "90"], "--threshold: '90': use a number above 0, at most 1"),
     ],
 )
 def test_bad_flags_are_named(flags: list[str], message: str) -> None:
@@ -226,5 +313,6 @@ def test_a_table_without_a_full_model_is_refused(table: pd.DataFrame) -> None:
 
 
 def test_simulation_never_imports_torch() -> None:
-    code = "import sys, study.simulate, study.replay, study.recording; sys.exit('torch' in sys.modules)"
+    modules = "study.simulate, study.simulation.repeats, study.simulation.source"
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

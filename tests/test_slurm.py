@@ -15,9 +15,14 @@ from slurm import Slurm, running_slurm
 from objectives.contract import UsageError
 from storage.database import Database
 from storage.reading import StoredTrial
-from study.arguments import make_parser
-from study.workers.slurm import SlurmWorker, check, submit, task_arguments
-from study.workers.slurm_settings import minutes, options, settings
+from study.launching import here
+from study.launching.arguments import parse
+from study.launching.running import _asked as asked_of
+from study.workers.jobs import Places
+from study.workers.options import Caching, Working
+from study.workers.slurm import SlurmWorker, submit
+from study.workers.slurm_settings import Asked, minutes, options
+from study.workers.slurm_settings import Slurm as Settings
 
 CELLS = 24
 
@@ -112,7 +117,6 @@ def test_the_launcher_may_leave_and_a_preempted_worker_comes_back(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, 1440),
         ("90", 90),
         ("10:30", 11),
         ("12:00:00", 720),
@@ -121,14 +125,14 @@ def test_the_launcher_may_leave_and_a_preempted_worker_comes_back(
         ("0-0:0:1", 1),
     ],
 )
-def test_times_as_slurm_writes_them(text: str | None, expected: int) -> None:
+def test_times_as_slurm_writes_them(text: str, expected: int) -> None:
     assert minutes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "0", "a day", "1:2:3:4", "-5"])
+@pytest.mark.parametrize("text", ["0", "a day", "1:2:3:4", "-5"])
 def test_other_times_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--slurm-time"):
-        minutes(text)
+        parse(["--task", "rte", "--slurm-time", text])
 
 
 def test_options_for_sbatch() -> None:
@@ -152,43 +156,53 @@ def test_options_for_sbatch() -> None:
     ],
 )
 def test_workers_get_gpus_and_cores(given: str, asked_gpus: int | None, asked_cores: int) -> None:
-    found = settings(make_parser().parse_args(["--task", "rte", "--slurm", *given.split()]))
+    request = parse(["--task", "rte", "--slurm", *given.split()])
+    found = Asked(
+        slurm=request.slurm,
+        processes=request.working.processes_per_trial,
+        trains=request.inputs.recorded is None,
+    ).parameters()
     assert found.get("gpus_per_node") == asked_gpus
     assert found["srun_args"] == [f"--cpus-per-task={asked_cores}"]
     by_hand = "cpus-per-task" in given
     assert found.get("cpus_per_task") == (None if by_hand else asked_cores)
 
 
-def test_a_worker_without_a_gpu_keeps_off_the_nodes_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_the_work_command_with_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen = []
 
-    def popen(*_: object, env: dict[str, str], **__: object) -> subprocess.Popen[bytes]:
-        seen.append(env.get("CUDA_VISIBLE_DEVICES"))
+    def popen(words: list[str], *_: object, env: dict[str, str], **__: object) -> subprocess.Popen[bytes]:
+        seen.append((words[1:], env.get("CUDA_VISIBLE_DEVICES"), env["ELSA_STORAGE"]))
         return real(["true"])
 
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", popen)
-    for on_cpu in (True, False):
-        assert SlurmWorker([], on_cpu)() == 0
-    assert seen == ["", None]
+    for hidden in ({"CUDA_VISIBLE_DEVICES": ""}, {}):
+        assert SlurmWorker(["a-study"], {"ELSA_STORAGE": "url", **hidden})() == 0
+    command = ["-m", "study.work", "a-study"]
+    assert seen == [(command, "", "url"), (command, None, "url")]
 
 
 def test_a_cluster_without_gpus_says_how_to_go_without(
     cluster: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
-    given = ["--task", "rte", "--slurm", "--slurm-cpus", "1", "--cache-dir", str(tmp_path)]
     with pytest.raises(UsageError, match=r"sbatch refused the workers \(without GPUs: --slurm-gpus 0\)"):
-        submit(make_parser().parse_args(given), given)
+        submit(Asked(slurm=Settings(slurm=True, slurm_cpus=1)), ["a-study"], {}, str(tmp_path))
 
 
-def test_a_task_runs_the_same_command_without_slurm() -> None:
-    given = "--task rte --slurm --slurm-gpus 2 --slurm-option mem=8G --slurm-time=90 --wait --seeds 3"
-    assert task_arguments(given.split()) == ["--task", "rte", "--seeds", "3", "--joined"]
-    ours = {text for action in make_parser()._actions for text in action.option_strings if "slurm" in text}
-    every = [part for name in sorted(ours - {"--slurm"}) for part in (name, "1")]
-    assert task_arguments([*every, "--slurm", "--retry-failed"]) == ["--joined"]
+def test_a_job_gets_what_concerns_workers_and_nothing_of_the_launch() -> None:
+    places = Places(data=("/data",), caching=Caching(cache_dir="/cache", cache_budget=5))
+    words = here.work_arguments(["a", "b"], Working(workers=3, processes_per_trial=2), places)
+    assert words == [
+        "a",
+        "b",
+        "--data=/data",
+        "--processes-per-trial=2",
+        "--cache-dir=/cache",
+        "--cache-budget=5",
+    ]
 
 
 def test_what_cannot_work_is_refused_before_anything_is_submitted(
@@ -196,11 +210,11 @@ def test_what_cannot_work_is_refused_before_anything_is_submitted(
 ) -> None:
     def refused(*given: str) -> str:
         with pytest.raises(UsageError) as error:
-            check(make_parser().parse_args(["--slurm", *given]))
+            asked_of(parse(["--task", "rte", "--slurm", *given]))
         return str(error.value)
 
     assert "--slurm-workers 0" in refused("--slurm-workers", "0")
-    assert "--slurm-gpus -1: at least 0" in refused("--slurm-gpus", "-1")
+    assert "--slurm-gpus -1: use a whole number at least 0" in refused("--slurm-gpus", "-1")
     assert "needs a GPU for each process" in refused("--slurm-gpus", "1", "--processes-per-trial", "2")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "no sbatch here" in refused()

@@ -14,13 +14,13 @@ from sqlalchemy import event
 
 from objectives.contract import Cell, Recipe, StorageError, TrialRecord
 from storage.database import Database
-from storage.overview import SHOWN_FAILURES, Overview, Running, read_overview
+from storage.overview import SHOWN_FAILURES, Finished, Overview, Running, read_overview
 from storage.reading import Counts
 from storage.studies import StoredStudy
 from study import status
-from study.planning import plan_study
-from study.spec import StudySpec
-from study.standing import SILENT_SECONDS, Standing
+from study.progress.standing import SILENT_SECONDS, Standing
+from study.protocols.plan import plan_study
+from study.specs.study_spec import StudySpec
 
 
 def make_spec(**changes: object) -> StudySpec:
@@ -50,7 +50,7 @@ def database(database_url: str) -> Iterator[Database]:
 def planned(database: Database, spec: StudySpec | None = None, name: str = "mrpc-grid") -> StoredStudy:
     spec = spec or make_spec()
     study = database.create_study(name, {"spec": spec.to_json()})
-    plan_study(study, spec, max_retries=1)
+    plan_study(study, spec)
     return study
 
 
@@ -129,7 +129,7 @@ def test_a_study_that_is_done_and_one_of_other_software(
     assert status.main(["--storage", sqlite_url]) == 0
     text = capsys.readouterr().out
     assert "mrpc-grid  (demo)" in text
-    assert "nothing waits or runs" in text
+    assert "no cell is waiting or running" in text
     assert "foreign  (not a study of this software)" in text
 
 
@@ -169,7 +169,10 @@ def standing(*, running: int = 2, silent_seconds: float = 1.0, recent: int = 10)
     overview = Overview(
         counts=Counts(waiting=10, running=running, complete=recent, failed=0),
         best=None,
-        recent=tuple((cell, 100.0, 60.0 * number) for number in range(recent)),
+        recent=tuple(
+            Finished(cell=cell, elapsed_seconds=100.0, work_seconds=None, seconds_ago=60.0 * number)
+            for number in range(recent)
+        ),
         open_cells=((12, None, 10 + running),),
         running=tuple(
             Running(
@@ -191,17 +194,17 @@ def standing(*, running: int = 2, silent_seconds: float = 1.0, recent: int = 10)
 
 
 def test_time_left_is_shared_by_those_who_run() -> None:
-    assert standing(running=1).seconds_left == pytest.approx(11 * 100 - 50)
-    assert standing(running=2).seconds_left == pytest.approx((12 * 100 - 2 * 50) / 2)
-    assert standing(running=0).seconds_left is None
-    assert standing(recent=0).seconds_left is None
+    assert standing(running=1).seconds_left() == pytest.approx(11 * 100 - 50)
+    assert standing(running=2).seconds_left() == pytest.approx((12 * 100 - 2 * 50) / 2)
+    assert standing(running=0).seconds_left() is None
+    assert standing(recent=0).seconds_left() is None
 
 
 def test_who_is_silent_does_not_count() -> None:
     lost = standing(silent_seconds=SILENT_SECONDS + 1)
-    assert lost.seconds_left is None
-    assert "no worker runs a cell now" in lost.render()
-    assert "lost, until a worker takes it back" in lost.render()
+    assert lost.seconds_left() is None
+    assert "no worker is running a cell now" in lost.render()
+    assert "lost, to be retried" in lost.render()
 
 
 def test_rate_over_the_last_hour() -> None:

@@ -65,7 +65,7 @@ RECORD = TrialRecord(
 
 @pytest.fixture
 def database(shared_url: str) -> Iterator[Database]:
-    opened = Database.open(shared_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
+    opened = Database.open(shared_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5, max_retries=1)
     yield opened
     opened.close()
 
@@ -82,11 +82,11 @@ def fresh(name: str) -> str:
 
 
 def plan(study: StoredStudy, cells: Sequence[Cell] = CELLS, **options: bool) -> int:
-    return study.plan(lambda outcomes: cells, space=SPACE, max_retries=1, **options)
+    return study.plan(lambda outcomes: cells, space=SPACE, **options)
 
 
 def claimed(study: StoredStudy, worker: str = "w") -> Claim:
-    claim = study.claim(worker, max_retries=1)
+    claim = study.claim(worker)
     assert claim is not None
     return claim
 
@@ -115,7 +115,6 @@ def test_record_comes_back_exactly(study: StoredStudy) -> None:
     [trial] = [trial for trial in study.trials() if trial.state == "COMPLETE"]
     assert trial.record == RECORD
     assert trial.cell == claim.cell
-    assert trial.curve == [(0, 0.2), (1, 0.1 + 0.2)]
     assert trial.worker == "w"
     assert trial.started is not None
     assert trial.ended is not None
@@ -169,21 +168,21 @@ def test_planning_survives_a_trial_that_arrives_while_it_thinks(study: StoredStu
             claim.fail("a retry is added meanwhile")
         return [Cell(6, 3e-5, 2), Cell(-1, 1e-5, 1)]
 
-    assert study.plan(wanted, space=SPACE, max_retries=1) == 0
+    assert study.plan(wanted, space=SPACE) == 0
     assert len(seen) == 1
     other = study.database.create_study(fresh("thinking"), {})
 
     def interfering(outcomes: list[Outcome]) -> list[Cell]:
         if not outcomes:
             with study.database.write() as connection:
-                from storage.grid import Grid
+                from storage.parameters import Grid
                 from storage.planning import _new_trial
                 from storage.rows import insert_waiting
 
                 insert_waiting(connection, other.study_id, [_new_trial(CELLS[0], Grid(SPACE))])
         return CELLS
 
-    assert other.plan(interfering, space=SPACE, max_retries=1) == len(CELLS) - 1
+    assert other.plan(interfering, space=SPACE) == len(CELLS) - 1
     assert len(other.trials()) == len(CELLS)
 
 
@@ -227,7 +226,7 @@ def test_failure_is_retried_with_its_cell_then_final(study: StoredStudy) -> None
     assert first.fail("out of memory")
     assert states(study)[first.cell] == "WAITING"
     assert study.counts().failed == 0
-    again = next(claim for claim in iter(lambda: study.claim("w", max_retries=1), None) if claim.attempt == 2)
+    again = next(claim for claim in iter(lambda: study.claim("w"), None) if claim.attempt == 2)
     assert again.cell == first.cell
     assert again.fail("out of memory again")
     assert states(study)[first.cell] == "FAIL"
@@ -254,7 +253,8 @@ def test_release_is_as_if_never_claimed(study: StoredStudy) -> None:
     assert claim.release()
     assert study.counts().waiting == len(CELLS)
     [trial] = [trial for trial in study.trials() if trial.number == claim.number]
-    assert (trial.state, trial.worker, trial.curve, trial.started) == ("WAITING", None, [], None)
+    assert (trial.state, trial.worker, trial.started) == ("WAITING", None, None)
+    assert study.optuna_study.trials[claim.number].intermediate_values == {}
     others = [claimed(study, "other") for _ in CELLS]
     assert {other.attempt for other in others} == {1}
     # What it was is over: nothing the old holder does reaches the trial.
@@ -269,7 +269,7 @@ def test_release_is_as_if_never_claimed(study: StoredStudy) -> None:
 def test_dead_worker_is_reaped_and_fenced(study: StoredStudy) -> None:
     dead = claimed(study, "dead")
     die(dead)
-    seconds = until(lambda: study.reap(1) == 1)
+    seconds = until(lambda: study.reap() == 1)
     # 1 s is what the clocks of SQLite and MariaDB resolve; the slack is for a busy machine.
     assert 0.3 <= seconds <= 1.5 + 0.5 + 1.0 + SLACK
     assert states(study)[dead.cell] == "WAITING"
@@ -286,12 +286,12 @@ def test_dead_worker_is_reaped_and_fenced(study: StoredStudy) -> None:
 
 def test_cell_that_kills_every_worker_is_given_up(sqlite_url: str) -> None:
     cell = Cell(-1, 1e-5, 1)
-    database = Database.open(sqlite_url, create=True, heartbeat_seconds=0.4, grace_seconds=1.2)
+    database = Database.open(sqlite_url, create=True, heartbeat_seconds=0.4, grace_seconds=1.2, max_retries=1)
     alone = database.create_study("alone", {})
     plan(alone, [cell])
     for _ in range(2):
         die(claimed(alone))
-        until(lambda: alone.reap(1) == 1)
+        until(lambda: alone.reap() == 1)
     assert alone.claim("w") is None
     assert [(outcome.cell, outcome.state) for outcome in alone.outcomes()] == [(cell, "FAIL")]
     database.close()
@@ -301,7 +301,7 @@ def test_live_worker_keeps_its_lease_and_lost_one_learns_of_it(study: StoredStud
     claim = claimed(study)
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline:
-        assert study.reap(1) == 0
+        assert study.reap() == 0
         time.sleep(0.1)
     assert not claim.lost
     study.database.optuna_storage.set_trial_state_values(claim.trial_id, optuna.trial.TrialState.FAIL)
@@ -327,14 +327,15 @@ def test_a_step_of_the_databases_clock_buries_nobody(
 ) -> None:
     claim = claimed(study)
     die(claim)
-    assert study.reap(1) == 0
+    assert study.reap() == 0
     reaper, real = study._reaper, study._reaper._read
     monkeypatch.setattr(reaper, "_read", lambda: (real()[0] + timedelta(hours=1), real()[1]))
+    monkeypatch.setattr(reaper._writability, "since", lambda: float("-inf"))
     [seen] = reaper._sightings.values()
     # A live worker is about to beat again; a dead one is not.
     for watched, dead in ((0.95 * 0.5, 0), (1.3 * 0.5, 1)):
         reaper._sightings[claim.trial_id] = Sighting(seen.heartbeat, time.monotonic() - watched)
-        assert study.reap(1) == dead
+        assert study.reap() == dead
 
 
 def test_lease_outlives_errors(sqlite_url: str) -> None:
@@ -353,7 +354,7 @@ def test_lease_outlives_errors(sqlite_url: str) -> None:
     claim._lease._beat = beat
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline:
-        assert study.reap(1) == 0
+        assert study.reap() == 0
         time.sleep(0.1)
     assert len(broken) == 3
     assert claim.finish(RECORD)
@@ -395,7 +396,7 @@ def test_answers_lost_after_the_commit_change_nothing(
     assert deaf(lambda: claim.finish(RECORD))
     [trial] = [trial for trial in study.trials() if trial.state == "COMPLETE"]
     assert trial.record == RECORD
-    assert trial.curve == [(0, 0.2), (1, 0.1 + 0.2)]
+    assert study.optuna_study.trials[trial.number].intermediate_values == {0: 0.2, 1: 0.1 + 0.2}
     failing = claimed(study)
     assert deaf(lambda: failing.fail("again, please"))
     assert not failing.fail("for another reason")
@@ -450,7 +451,7 @@ def test_grid_sampler_agrees_which_cells_are_done(study: StoredStudy) -> None:
 
 
 def test_a_wider_space_reaches_the_trials_that_are_there(study: StoredStudy, shared_url: str) -> None:
-    done = study.claim("w", max_retries=0)
+    done = study.claim("w")
     assert done is not None
     done.finish(TrialRecord(metric="f1", score=0.9))
     beside = Database.open(shared_url).study(study.name)

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from objectives.contract import Cell, TrialRecord
 from storage import schema
 from storage.database import Database
-from storage.grid import Grid, distributions
+from storage.parameters import Grid, distributions
 from storage.studies import StoredStudy
 
 SPACE = {
@@ -31,7 +31,7 @@ CELLS = [Cell(*point) for point in itertools.product(*SPACE.values())]
 def study(shared_url: str) -> Iterator[StoredStudy]:
     database = Database.open(shared_url, create=True)
     made = database.create_study(fresh("contract"), {"spec": "{}"})
-    made.plan(lambda outcomes: CELLS, space=SPACE, max_retries=1)
+    made.plan(lambda outcomes: CELLS, space=SPACE)
     yield made
     database.close()
 

@@ -24,7 +24,7 @@ RECORD = TrialRecord(metric="f1", score=0.5)
 def open_planned(url: str, **options: float) -> Database:
     database = Database.open(url, create=True, heartbeat_seconds=1.0, grace_seconds=3.0, **options)
     study = database.create_study("mrpc", {})
-    study.plan(lambda outcomes: CELLS, space=SPACE, max_retries=1)
+    study.plan(lambda outcomes: CELLS, space=SPACE)
     return database
 
 
@@ -36,7 +36,7 @@ def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str
     running, finishing = study.claim("a"), study.claim("b")
     assert running is not None
     assert finishing is not None
-    study.reap(1)
+    study.reap()
     server.stop()
     answers: list[bool] = []
     finish = threading.Thread(target=lambda: answers.append(finishing.finish(RECORD)))
@@ -51,12 +51,11 @@ def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str
     assert answers == [True]
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline:
-        assert study.reap(1) == 0, "everybody's heartbeat is old after an outage, and everybody is alive"
+        assert study.reap() == 0, "everybody's heartbeat is old after an outage, and everybody is alive"
         time.sleep(0.1)
     assert not running.lost
     assert running.finish(RECORD)
-    trials = {trial.number: trial for trial in study.trials()}
-    assert trials[running.number].curve == [(0, 0.25)]
+    assert study.optuna_study.trials[running.number].intermediate_values == {0: 0.25}
     assert study.counts().complete == 2
     database.close()
 
@@ -118,7 +117,7 @@ def test_a_silent_connection_is_given_up_before_the_lease_is(mariadb: Server) ->
     url, network = mariadb.new_url(), Network(mariadb.port)
     watcher = Database.open(url, create=True, heartbeat_seconds=1, grace_seconds=6)
     watched = watcher.create_study("mrpc", {})
-    watched.plan(lambda outcomes: CELLS, space=SPACE, max_retries=1)
+    watched.plan(lambda outcomes: CELLS, space=SPACE)
     # It knows of the study's terms only after it has connected.
     database = Database.open(url.replace(f":{mariadb.port}/", f":{network.port}/"))
     claim = database.study("mrpc").claim("a")
@@ -129,7 +128,7 @@ def test_a_silent_connection_is_given_up_before_the_lease_is(mariadb: Server) ->
     [first] = watched._reaper._read()[1].values()
     while watched._reaper._read()[1][claim.trial_id] == first:
         assert time.monotonic() - began < 6, "the lease is lost by now"
-        assert watched.reap(1) == 0
+        assert watched.reap() == 0
         time.sleep(0.1)
     assert claim.finish(RECORD)
     database.close()

@@ -15,8 +15,8 @@ from servers import Server
 from objectives.contract import Cell, Recipe, StorageError, TrialRecord, UsageError
 from storage.database import Database
 from study import table as table_command
-from study import trial_table
-from study.spec import StudySpec
+from study.specs.study_spec import StudySpec
+from study.trials import trial_table
 
 HEADER = "task,model,total_layers,frozen_layers,learning_rate,seed,train_size,state,metric,score"
 
@@ -122,7 +122,7 @@ def database(sqlite_url: str) -> Iterator[Database]:
     """A study of four cells: two complete, one failed, one waiting; and one of another program."""
     opened = Database.open(sqlite_url, create=True)
     study = opened.create_study("mine", {"spec": SPEC.to_json()})
-    study.plan(lambda outcomes: CELLS, space=SPACE, max_retries=0)
+    study.plan(lambda outcomes: CELLS, space=SPACE)
     done = 0
     while done < 3:
         claim = study.claim("w1")
@@ -216,13 +216,14 @@ def test_reading_and_analysing_never_imports_torch(tmp_path: Path) -> None:
     path = write(tmp_path, "rte,m,12,0,3e-05,1,,,accuracy,0.7", "rte,m,12,9,3e-05,1,,,accuracy,0.68")
     code = f"""
 import sys
-from study import operating_points, table, trial_table
-from study.analysis import claims, costs, low_resource
+from study import operating_points, table
+from study.analysis import costs, paper_claims, train_sizes
+from study.trials import trial_table
 assert operating_points.main([{path!r}]) == 0
 assert table.main([{path!r}]) == 0
 loaded = trial_table.load([{path!r}])
 analysis = operating_points.analyse(loaded)
-claims.claims(analysis), costs.costs(loaded, analysis), low_resource.summaries(analysis.curves)
+paper_claims.claims(analysis), costs.costs(loaded, analysis), train_sizes.summaries(analysis.curves)
 import storage.database
 print("torch" in sys.modules, "transformers" in sys.modules)
 """

@@ -83,8 +83,8 @@ def test_the_optimiser_keeps_the_used_rows_only_and_only_where_embeddings_are_tr
     held = {}
     for depth in (-1, 0, 1):
         objective.stack.freeze(depth)
-        with objective._fast(depth), objective._prepared(Cell(depth, 1e-3, 1)) as (_, _, parameters):
-            ours = [p for p in parameters if p is words(objective).weight]
+        with objective._fast(depth), objective._prepared(Cell(depth, 1e-3, 1)) as run:
+            ours = [p for p in run.parameters if p is words(objective).weight]
             held[depth] = ours[0].shape[0] if ours else None
     splits = objective._splits.encoded()
     used = {0} | {int(token) for split in splits for token in split.columns["input_ids"]}

@@ -30,11 +30,13 @@ from objectives.contract import (
     UsageError,
 )
 from storage.database import Database
-from study.planning import plan_study, search_space
-from study.spec import StudySpec
+from storage.overview import read_overview
+from study.protocols.plan import plan_study
+from study.specs.study_spec import StudySpec
 from study.workers.events import Event
+from study.workers.jobs import Job
 from study.workers.readiness import NotReady
-from study.workers.worker import Job, WorkerSummary, run_worker
+from study.workers.worker import WorkerSummary, run_worker
 
 FAIL = optuna.trial.TrialState.FAIL
 FORK = multiprocessing.get_context("fork")
@@ -65,7 +67,7 @@ def quick(cell: Cell, report: Report) -> TrialRecord:
 
 @pytest.fixture
 def database(sqlite_url: str) -> Iterator[Database]:
-    opened = Database.open(sqlite_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5)
+    opened = Database.open(sqlite_url, create=True, heartbeat_seconds=0.5, grace_seconds=1.5, max_retries=1)
     yield opened
     opened.close()
 
@@ -80,7 +82,7 @@ def make_job(
 
 def work(*jobs: Job, **options: object) -> tuple[WorkerSummary, list[Event]]:
     events: list[Event] = []
-    settings: dict[str, object] = {"max_retries": 1, "poll_seconds": 0.1, **options}
+    settings: dict[str, object] = {"poll_seconds": 0.1, **options}
     return run_worker(jobs, worker="w", on_event=events.append, **settings), events  # type: ignore[arg-type]
 
 
@@ -93,7 +95,7 @@ def test_plans_runs_and_leaves(database: Database) -> None:
     assert kinds == {"planned": 1, "claimed": 16, "reported": 16, "finished": 16, "left": 1}
     finished = [event for event in events if event.kind == "finished"]
     assert all(event.cell and event.record and event.seconds is not None for event in finished)
-    assert all(trial.curve for trial in job.study.trials())
+    assert all(trial.intermediate_values for trial in job.study.optuna_study.trials)
     again, events = work(job)
     assert again.finished == 0
     assert [event.kind for event in events] == ["left"]
@@ -111,7 +113,7 @@ def test_phase_that_ends_while_a_worker_plans_is_not_the_end(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_job(database, protocol="paper")
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     held = job.study.claim("somebody else")
     assert held is not None
     planned = []
@@ -152,9 +154,9 @@ def test_moves_on_to_the_next_study_with_a_new_objective(database: Database) -> 
 def test_train_size_is_a_parameter_where_the_protocol_has_it(database: Database) -> None:
     job = make_job(database, protocol="low-resource", train_sizes=(50, 100), learning_rates=(5e-5,))
     work(job)
-    assert search_space(job.spec)["train_size"] == [50, 100]
+    assert job.spec.space()["train_size"] == [50, 100]
     assert {trial.cell.train_size for trial in job.study.trials()} == {50, 100}
-    assert "train_size" not in search_space(make_spec())
+    assert "train_size" not in make_spec().space()
 
 
 def test_all_of_the_data_beside_train_sizes(database: Database) -> None:
@@ -163,7 +165,7 @@ def test_all_of_the_data_beside_train_sizes(database: Database) -> None:
     assert sorted((trial.cell.train_size or 0, trial.cell.seed) for trial in job.study.trials()) == [
         *((0, 1), (0, 2), (50, 1), (50, 2))
     ]
-    sampler = optuna.samplers.GridSampler(search_space(job.spec))
+    sampler = optuna.samplers.GridSampler(job.spec.space())
     assert sampler.is_exhausted(job.study.optuna_study)
 
 
@@ -270,14 +272,14 @@ def test_join_only_never_plans_and_still_leaves(database: Database) -> None:
     job = make_job(database)
     summary, _ = work(job, join_only=True)
     assert (summary.finished, len(job.study.trials())) == (0, 0)
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     summary, _ = work(job, join_only=True)
     assert summary.finished == 16
 
 
 def test_last_worker_waits_for_the_dead_and_runs_their_cells(database: Database) -> None:
     job = make_job(database)
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     dead, *others = iter(lambda: job.study.claim("dead"), None)
     for claim in others:
         claim.finish(quick(claim.cell, lambda point: None))
@@ -291,7 +293,7 @@ def test_last_worker_waits_for_the_dead_and_runs_their_cells(database: Database)
 
 def test_last_worker_repairs_a_lost_successor(database: Database) -> None:
     job = make_job(database)
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     database.optuna_storage.set_trial_state_values(
         job.study.optuna_study.trials[3]._trial_id, optuna.trial.TrialState.FAIL
     )
@@ -324,7 +326,7 @@ def test_a_study_deleted_under_its_worker_ends_it_and_leaks_into_no_other(shared
         study.set_attribute("note", "for a study that is gone")
     assert other.trials() == []
     assert "note" not in other.attributes()
-    plan_study(other, spec, max_retries=1)
+    plan_study(other, spec)
     if other.study_id == study.study_id:
         with pytest.raises(StorageError, match="somebody has deleted it"):
             study.claim("w")
@@ -336,7 +338,7 @@ def test_a_trial_that_others_enqueued_is_left_alone(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = make_job(database)
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     job.study.optuna_study.enqueue_trial({"frozen_layers": 0})
     assert job.study.counts().waiting == 16
     summary, _ = work(job)
@@ -350,7 +352,7 @@ def test_a_trial_that_others_enqueued_is_left_alone(
 def test_a_trial_that_another_tool_left_running_is_told_of_once(database: Database) -> None:
     """It may be alive, so nobody takes it away; who ends it has the cell tried again."""
     job = make_job(database, frozen_layers=(0,), learning_rates=(1e-5,))
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     asked = job.study.optuna_study.ask()
     events: list[Event] = []
 
@@ -416,7 +418,7 @@ def running_worker(database: Database, url: str) -> multiprocessing.process.Base
     process.start()
     job = make_job(database)
     deadline = time.monotonic() + 20
-    while not any(trial.curve for trial in job.study.trials()):
+    while not any(running.evaluations for running in read_overview(job.study).running):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return process
@@ -458,7 +460,7 @@ def test_second_interrupt_ends_at_once(
 
 def test_signal_while_idle_ends_at_once(database: Database, sqlite_url: str) -> None:
     job = make_job(database, frozen_layers=(0,), learning_rates=(1e-5,), seeds=(1,))
-    plan_study(job.study, job.spec, max_retries=1)
+    plan_study(job.study, job.spec)
     held = job.study.claim("somebody else")
     assert held is not None
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()

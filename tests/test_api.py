@@ -1,0 +1,75 @@
+"""Studies from Python: the same settings, results and errors as the commands have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launches import write_table
+
+from objectives.contract import StorageError, UsageError
+from study import Study, launch
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_table(tmp_path / "table.csv", depths=4, seeds=3)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ELSA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ELSA_STORAGE", raising=False)
+    return tmp_path
+
+
+def test_a_study_is_run_and_asked(place: Path) -> None:
+    study = Study(recorded="table.csv", storage=f"sqlite:///{place}/a.db", seeds=2)
+    with pytest.raises(StorageError, match="no database"):
+        study.table()
+    assert study.run(workers=2) is study
+    table = study.table()
+    assert (len(table), set(table["state"])) == (8, {"COMPLETE"})
+    (point,) = study.operating_points(thresholds=[0.9])
+    assert (point.frozen_layers, point.total_layers) == (3, 12)
+    assert "RECORDED" in study.answer()
+    figure = study.figure()
+    assert type(figure).__module__.startswith("plotly")
+    assert len(figure.data) > 0
+    page = study.report(place / "page")
+    assert page == place / "page" / "report.html"
+    assert study.status().overview.counts.complete == 8
+    assert repr(study) == f"Study('mrpc-bert-base-grid', storage='sqlite:///{place}/a.db')"
+    assert study.run() is study, "nothing is left to run"
+
+
+def test_a_study_of_the_command_line_is_opened_by_name(place: Path) -> None:
+    assert launch.main(["--recorded", "table.csv", "--workers", "0"]) == 0
+    study = Study.open("mrpc-bert-base-grid")
+    with pytest.raises(UsageError, match="no complete trial yet"):
+        study.operating_points()
+    assert len(study.run(workers=1).table()) == 12
+    with pytest.raises(StorageError, match="no study 'nope'"):
+        Study.open("nope")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"recorded": "table.csv", "epocs": 3}, "unknown setting 'epocs': did you mean epochs"),
+        ({"recorded": "table.csv", "epochs": -1}, "--epochs -1"),
+        ({"recorded": "table.csv", "protocol": "magic"}, "unknown protocol 'magic'"),
+        ({"recorded": "table.csv", "seeds": [1, 1]}, "names a value twice"),
+        ({"demo": True, "task": ["mrpc", "rte"]}, "a Study is of one model and one task"),
+    ],
+)
+def test_a_mistake_is_the_same_error_as_on_the_command_line(
+    place: Path, settings: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        Study(**settings).run()
+    assert not (place / "elsa.db").exists()
+
+
+def test_the_package_itself_loads_nothing_heavy() -> None:
+    code = "import sys, study; sys.exit(any(name in sys.modules for name in ('numpy', 'torch', 'pandas')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,155 @@
+"""What is written is safe whatever names contain: Markdown, CSV, file names; refused before any work."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from markdown_it import MarkdownIt
+from test_figures import SCORES, small_table
+
+from objectives.contract import UsageError
+from study import launch, operating_points, report
+from study import table as table_command
+from study.analysis.analyse import analyse
+from study.reporting.content import document
+from study.reporting.files import LONGEST, check_file, check_folder, slug, write_text
+from study.reporting.text import comma_separated, escape, markdown
+
+NASTY = "<img src=x onerror=alert(1)>&lt;b&gt;[click](http://evil.example)`x` *y* |z\n# heading"
+
+
+def test_a_name_makes_no_html_no_link_and_no_heading_in_markdown() -> None:
+    table = small_table(SCORES, model=NASTY, study=NASTY, reason=NASTY)
+    text = markdown(document(table, analyse(table, draws=50)))
+    assert "<img" not in text
+    rendered = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert not re.search("<(img|a|em|code)[ >]", rendered)
+    assert rendered.count("<h1>") == 1
+    assert (
+        "&lt;img src=x onerror=alert(1)&gt;&amp;lt;b&amp;gt;[click](http://evil.example)`x` *y* |z"
+        in rendered
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ("bert_base_x", "bert_base_x"),
+        ("_x_", "\\_x\\_"),
+        ("90 % [89–92], 2.9x", "90 % [89–92], 2.9x"),
+        ("[a](b)", "[a\\](b)"),
+        ("[a]: b", "[a\\]: b"),
+        ("a\\*b", "a\\\\\\*b"),
+        ("a\n\nb", "a b"),
+    ],
+)
+def test_markdown_is_escaped_where_it_would_mean_something(raw: str, told: str) -> None:
+    assert escape(raw) == told
+
+
+def test_a_names_formula_is_harmless_in_the_reports_tables() -> None:
+    table = small_table(SCORES, model="=cmd|' /C calc'!A0", study="@x")
+    for part in document(table, analyse(table, draws=50)).tables:
+        for row in csv.reader(comma_separated(part).splitlines()):
+            assert not [cell for cell in row if cell[:1] in ("=", "@", "+")], part.name
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../x", "/", "..", "a/../../b", "C:\\x", "x" * 300, "\0", "\ud800" * 200, "."]
+)
+def test_any_name_becomes_a_files_name(tmp_path: Path, name: str) -> None:
+    safe = slug(name)
+    assert (tmp_path / safe).resolve().parent == tmp_path.resolve()
+    assert safe not in (".", "..", "")
+    assert len(safe) <= LONGEST
+    assert slug("x" * 300) != slug("x" * 301)
+
+
+def test_a_tables_model_column_cannot_write_outside_the_reports_folder(tmp_path: Path) -> None:
+    parts = [
+        small_table(SCORES, model="../../../escaped", train_size=size, task="../" * 20 + "tmp/x")
+        for size in (50, 100)
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    out = tmp_path / "deep" / "out"
+    paths = report.write(table, analyse(table, draws=50), out)
+    assert all(path.resolve().is_relative_to(out.resolve()) for path in paths)
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+
+
+@pytest.mark.parametrize("study", ["../../../escaped", "/"])
+def test_a_studys_name_cannot_write_outside_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str
+) -> None:
+    place = tmp_path / "a" / "b" / "c"
+    place.mkdir(parents=True)
+    monkeypatch.chdir(place)
+    small_table(SCORES).to_csv("trials.csv", index=False)
+    assert launch.main(["--recorded", "trials.csv", "--study", study, "--protocol", "grid"]) == 0
+    assert len(list(place.glob("report/*/report.html"))) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert {path.name for path in place.parent.iterdir()} == {"c"}
+
+
+def test_two_names_that_make_the_same_file_are_two_files(tmp_path: Path) -> None:
+    names = ("a/b", "a-b", "A-b")
+    parts = [small_table(SCORES, model=name, train_size=size) for name in names for size in (50, 100)]
+    table = pd.concat(parts, ignore_index=True)
+    paths = report.write(table, analyse(table, draws=50), tmp_path)
+    kept = [path for path in paths if path.name.startswith("low_resource")]
+    assert len({path.name.lower() for path in kept}) == 3
+    found = {next(csv.DictReader(path.open()))["model"] for path in kept}
+    assert found == {"a/b", "a-b", "A-b"}
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "trials.csv"
+    small_table(SCORES).to_csv(source, index=False)
+    (tmp_path / "file").write_text("")
+    worked: list[object] = []
+    monkeypatch.setattr("study.trials.sources.read", lambda *given: worked.append(given))
+    for command, flag, place in (
+        (operating_points.main, "--json", "absent/out.json"),
+        (operating_points.main, "--json", "."),
+        (operating_points.main, "--json", "file/out.json"),
+        (table_command.main, "--out", "absent/out.csv"),
+        (report.main, "--out", "file"),
+        (report.main, "--out", "file/deeper"),
+    ):
+        with pytest.raises(UsageError, match=f"{flag} .* cannot be written: ") as refused:
+            command([str(source), flag, str(tmp_path / place)])
+        assert "\n" not in str(refused.value)
+    assert worked == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "trials.csv"]
+
+
+def test_what_can_be_written_is_not_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    check_file(tmp_path / "out.json", "--json")
+    check_folder(tmp_path / "a" / "b", "--out")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match="no file can have that name"):
+        check_file("a\0b", "--json")
+    with pytest.raises(UsageError, match="no file can have that name"):
+        check_folder("a\0b", "--out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="no permission"):
+        check_file(tmp_path / "x", "--json")
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(UsageError, match="cannot be written"):
+        write_text(tmp_path / "taken", "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    assert write_text(tmp_path / "a" / "b", "\ud800").read_text() == "\\ud800"

@@ -1,0 +1,67 @@
+"""Who only looks at a study waits for nobody, and can show whatever a trial left behind."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, redirect_stdout
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from stored import create, run
+
+from storage.database import Database
+from storage.schema import USER_ATTRIBUTES
+from study import operating_points, report, status, table
+
+HALF = "cannot open 'caf\udce9.txt' \x1b[31m\x00"
+"""Half a character, as in names of files that are not UTF-8, and what moves a terminal's cursor."""
+
+
+def said(*commands: tuple[Callable[[list[str]], int], list[str]]) -> bytes:
+    """What commands print, to a stream that is strict about it, as a terminal is."""
+    raw = io.BytesIO()
+    with redirect_stdout(io.TextIOWrapper(raw, encoding="utf-8", write_through=True)):
+        for main, arguments in commands:
+            assert main(arguments) == 0
+        return raw.getvalue()
+
+
+def test_status_does_not_wait_for_a_writer(sqlite_url: str) -> None:
+    with closing(Database.open(sqlite_url, create=True)) as database:
+        create(database)
+        path = database.address.path
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert b"36 cells: 0 done" in said((status.main, ["--storage", sqlite_url]))
+
+
+@pytest.mark.parametrize("written_by", ["this version", "another tool"])
+def test_every_reader_shows_a_reason_that_cannot_be_printed(
+    written_by: str, database_url: str, tmp_path: Path
+) -> None:
+    with closing(Database.open(database_url, create=True)) as database:
+        study = create(database)
+        claim = study.claim("tester")
+        assert claim is not None
+        assert claim.fail(HALF if written_by == "this version" else "plain", retry=False)
+        if written_by == "another tool":
+            reason = (USER_ATTRIBUTES.c.trial_id == claim.trial_id, USER_ATTRIBUTES.c.key == "reason")
+            with database.write() as connection:
+                text = r'"cannot open \udce9 \u001b[31m"'
+                connection.execute(update(USER_ATTRIBUTES).where(*reason).values(value_json=text))
+        run(study)
+    where = ["--storage", database_url]
+    shown = said(
+        (status.main, where),
+        (status.main, [*where, "--json"]),
+        (table.main, where),
+        (operating_points.main, where),
+        (report.main, [*where, "--out", str(tmp_path / "report")]),
+    )
+    shown += (tmp_path / "report" / "report.html").read_bytes()
+    assert shown.count(b"cannot open") >= 3
+    assert b"\x1b" not in shown
+    assert b"\x00" not in shown
