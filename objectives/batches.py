@@ -10,13 +10,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from objectives.capabilities import Capabilities, capabilities
 from objectives.encoding import Encoded, evaluation_batches
-from objectives.machine import forward_tokens
 from objectives.prefix import Builder, States
 
 _AHEAD = 2
@@ -66,13 +67,13 @@ class Loader:
 
     def evaluation(self, split: Split) -> Iterator[Batch]:
         """This process's batches of all examples, the longest first."""
-        batches = list(evaluation_batches(split.encoded.lengths, forward_tokens(self.device)))
+        batches = list(evaluation_batches(split.encoded.lengths, self._can.forward_tokens))
         mine = batches[self.process :: self.processes]
         return self._load(split, ((rows, 1.0, len(rows)) for rows in mine))
 
     def _load(self, split: Split, parts: Iterable[tuple[Rows, float, int]]) -> Iterator[Batch]:
         waiting: deque[Future[Batch]] = deque()
-        with ThreadPoolExecutor(1, "batches", self._enter_thread) as thread:
+        with ThreadPoolExecutor(1, "batches", self._can.enter_thread) as thread:
             for part in parts:
                 waiting.append(thread.submit(self._on_host, split, *part))
                 if len(waiting) > _AHEAD:
@@ -82,12 +83,12 @@ class Loader:
 
     def _on_host(self, split: Split, rows: Rows, weight: float, examples: int) -> Batch:
         """NumPy alone, for PyTorch would start a second set of compute threads in this one."""
-        padded = split.encoded.pad_rows(rows, multiple=8 if self._on_gpu else 1)
+        padded = split.encoded.pad_rows(rows, multiple=8 if self._can.has_tensor_cores else 1)
         states = None
         if split.states is not None:
-            states = self._pin(split.states.pad_rows(rows, padded["attention_mask"].shape[1]))
-        inputs = {name: self._pin(torch.from_numpy(block)) for name, block in padded.items()}
-        labels = self._pin(torch.from_numpy(split.encoded.labels[rows]))
+            states = self._can.pin(split.states.pad_rows(rows, padded["attention_mask"].shape[1]))
+        inputs = {name: self._can.pin(torch.from_numpy(block)) for name, block in padded.items()}
+        labels = self._can.pin(torch.from_numpy(split.encoded.labels[rows]))
         return Batch(rows, inputs, labels, states, weight, examples)
 
     def _on_device(self, batch: Batch) -> Batch:
@@ -99,13 +100,6 @@ class Loader:
         batch.states = None if batch.states is None else move(batch.states)
         return batch
 
-    def _enter_thread(self) -> None:
-        if self._on_gpu:  # pinning would else take memory of the first GPU, whosever that is
-            torch.cuda.set_device(self.device)
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self.device.type == "cuda"
-
-    def _pin(self, block: torch.Tensor) -> torch.Tensor:
-        return block.pin_memory() if self._on_gpu else block
+    @cached_property
+    def _can(self) -> Capabilities:
+        return capabilities(self.device)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.nn import functional
+
+if TYPE_CHECKING:
+    from objectives.capabilities import Capabilities
 
 _LEVELS = 1 << 16
 _stock = functional.dropout
@@ -57,9 +60,9 @@ class _Dropout(torch.autograd.Function):
 
 
 @contextmanager
-def fast_dropout(device: torch.device) -> Iterator[RandomBits | None]:
+def fast_dropout(can: Capabilities) -> Iterator[RandomBits | None]:
     """While it lasts, every dropout of every model on a CPU is the fast one, and draws from this stream."""
-    if device.type != "cpu":
+    if not can.is_host:
         yield None
         return
     stream = RandomBits()
@@ -69,7 +72,7 @@ def fast_dropout(device: torch.device) -> Iterator[RandomBits | None]:
     ) -> torch.Tensor:
         if not training or p == 0:
             return input
-        if p >= 1 or inplace or input.device.type != "cpu":
+        if p >= 1 or inplace or not input.is_cpu:
             return _stock(input, p, training, inplace)
         return _Dropout.apply(input, p, stream)
 

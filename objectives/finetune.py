@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from objectives import machine, metrics, predictions
 from objectives.batches import Batch, Loader
+from objectives.capabilities import capabilities, normalised
 from objectives.compiled import Compiled
 from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
 from objectives.data import TaskData
@@ -78,11 +79,16 @@ class FineTuning:
                 InitProcessGroupKwargs(timeout=timedelta(hours=6)),
             ],
         )
-        self.device = self.accelerator.device
+        self.device = normalised(self.accelerator.device)
+        self._can = capabilities(self.device)
         self._loader = Loader(self.device, self.accelerator.process_index, self.accelerator.num_processes)
-        if recipe.mixed_precision == "fp16" and self.device.type == "cpu":
-            raise UsageError("--mixed-precision fp16 needs a GPU: use bf16 or no on a CPU")
-        machine.prepare(self.device)
+        if recipe.mixed_precision not in self._can.precisions:
+            raise UsageError(
+                f"--mixed-precision {recipe.mixed_precision} does not run on {self._can.name}: "
+                f"use {' or '.join(self._can.precisions)}"
+            )
+        self._can.prepare()
+        machine.prepare()
         self.pretrained = Pretrained(model_path, self.task, self.device)
         self.model = self.pretrained.model
         self.stack = find_layers(self.model)
@@ -134,14 +140,14 @@ class FineTuning:
             raise TrialFailed(f"out of memory: {reason}") from None
         finally:
             self.accelerator.free_memory()
-            machine.give_back_memory()
+            machine.give_back_memory(self._can)
 
     def _repeatably(self, work: Callable[[], Result]) -> Result:
         """With every operation in a fixed order; if the model has one that knows none, once more without."""
         try:
             return work()
         except RuntimeError as error:
-            if not machine.relax(self.device, error):
+            if not self._can.relax(error):
                 raise
             why = str(error)
             traceback.clear_frames(error.__traceback__)
@@ -154,7 +160,7 @@ class FineTuning:
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         prefix = self._frozen.load(cell.frozen_layers)
-        peak = machine.PeakMemory(self.device)
+        peak = machine.PeakMemory(self._can)
         self._training.look = peak.look
         with (
             self._fast(cell.frozen_layers) as bits,
@@ -184,7 +190,7 @@ class FineTuning:
             peak_memory_bytes=peak.bytes(),
             prefix=prefix,
             predictions=self._packed(progress),
-            device=machine.device_name(self.device),
+            device=self._can.name,
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,
             versions=machine.versions(),
@@ -200,8 +206,8 @@ class FineTuning:
     def _fast(self, depth: int) -> Iterator[RandomBits | None]:
         """All that makes a step faster and leaves what it computes as it is."""
         # The compiler brings a dropout of its own.
-        tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self.device)
-        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self.device), tuned as bits:
+        tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self._can)
+        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self._can), tuned as bits:
             yield bits
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
@@ -266,7 +272,7 @@ class FineTuning:
         """
         if self.accelerator.scaler is not None:
             # The loss scale that an earlier trial ended with, a diverged one above all, is not this one's.
-            self.accelerator.scaler = torch.amp.GradScaler(self.device.type)
+            self.accelerator.scaler = self._can.new_scaler()
         alone = self.accelerator.num_processes == 1
         optimizer = make_optimizer(self.model, self.recipe, cell.learning_rate)
         rows = self._splits.rows(cell.train_size)

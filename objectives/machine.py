@@ -1,17 +1,16 @@
-"""What a trial can tell of the machine it ran on, and how the machine is made ready for trials."""
+"""The machine around the device: versions, the process's memory, and how both are made ready for trials."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import platform
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import torch
+    from objectives.capabilities import Capabilities
 
 _PACKAGES = ("torch", "transformers", "accelerate", "datasets", "optuna")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -22,44 +21,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in _PACKAGES}}
 
 
-def device_name(device: torch.device) -> str:
-    import torch
-
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type} x{torch.get_num_threads()}"
-
-
-def prepare(device: torch.device) -> None:
-    """Same seed, same numbers; and on a CPU, no page faults for memory that the next step needs again."""
-    import torch
-
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        # Attention's backward kernels add in a fixed order only if nothing else is allowed.
-        torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    elif platform.libc_ver()[0] == "glibc":
+def prepare() -> None:
+    """No page faults for memory that the next step needs again."""
+    if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         libc.mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
-
-
-def relax(device: torch.device, error: RuntimeError) -> bool:
-    """Whether it failed for an operation without a fixed order; such ones are allowed from now on."""
-    import torch
-
-    strict = torch.get_deterministic_debug_mode() == 2
-    if device.type != "cuda" or not strict or "deterministic" not in str(error):
-        return False
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    return True
-
-
-def forward_tokens(device: torch.device) -> int:
-    """Padded tokens per forward pass without gradient: enough to fill a GPU; a CPU is full with few, and few
-    sentences of a sorted set are more alike in length."""
-    return 8192 if device.type == "cuda" else 1024
 
 
 def settle() -> None:
@@ -68,42 +35,34 @@ def settle() -> None:
     gc.freeze()
 
 
-def give_back_memory() -> None:
-    """Return freed memory to the system, so that the next trial's peak is its own."""
-    import torch
-
+def give_back_memory(can: Capabilities | None = None) -> None:
+    """Return freed memory to the device and the system, so that the next trial's peak is its own."""
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if can is not None:
+        can.release_memory()
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class PeakMemory:
-    """The most memory a trial held: the GPU's own counter, or the process's private memory.
+    """The most memory a trial held: the device's own counter, or the process's private memory.
 
-    On a CPU it is looked at where a step holds most: after the forward and after the backward pass.
-    Pages of the prefix cache, which the system may drop at any time, do not count.
+    Without such a counter it is looked at where a step holds most: after the forward and after the backward
+    pass. Pages of the prefix cache, which the system may drop at any time, do not count.
     """
 
-    def __init__(self, device: torch.device):
-        import torch
-
-        self._device = device
+    def __init__(self, can: Capabilities):
+        self._can = can
         self._peak = 0
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        can.start_peak()
 
     def look(self) -> None:
-        if self._device.type != "cuda":
-            self._peak = max(self._peak, private_memory_bytes())
+        if not self._can.counts_peak:
+            used = self._can.used_bytes()
+            self._peak = max(self._peak, private_memory_bytes() if used is None else used)
 
     def bytes(self) -> int:
-        import torch
-
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        return self._peak
+        return self._can.peak_bytes() if self._can.counts_peak else self._peak
 
 
 def private_memory_bytes() -> int:

@@ -11,18 +11,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import torch
+    from objectives.capabilities import Capabilities
 
 READERS = ("_ignore_bidirectional_mask_sdpa", "_ignore_causal_mask_sdpa")
 """What asks, in `transformers.masking_utils`, whether a mask can be left out."""
 
 
 @contextmanager
-def unread_masks(device: torch.device) -> Iterator[None]:
-    """While it lasts, no mask on a GPU is left out. On a CPU reading it costs nothing."""
+def unread_masks(can: Capabilities) -> Iterator[None]:
+    """While it lasts, no mask on a device is left out. On the host reading it costs nothing."""
     from transformers import masking_utils
 
-    if device.type != "cuda":
+    if can.is_host:
         yield
         return
     stock = {name: getattr(masking_utils, name) for name in READERS}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+    from objectives.capabilities import Capabilities
+
 SHORT_NAMES = {
     "bert-base": "google-bert/bert-base-uncased",
     "bert-large": "google-bert/bert-large-uncased",
@@ -131,7 +133,10 @@ class Pretrained:
         import torch
         from transformers import AutoConfig, AutoModelForSequenceClassification
 
+        from objectives.capabilities import capabilities
+
         quiet_libraries()
+        can = capabilities(device)
         self.tokenizer = load_tokenizer(path)
         # Loading draws the new head at random; `reset` draws it again with the trial's seed.
         model, info = AutoModelForSequenceClassification.from_pretrained(
@@ -139,7 +144,7 @@ class Pretrained:
             num_labels=task.outputs,
             problem_type=PROBLEM_TYPES[task.kind],
             dtype=torch.float32,
-            attn_implementation=_attention(AutoConfig.from_pretrained(path), device),
+            attn_implementation=_attention(AutoConfig.from_pretrained(path), can),
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
@@ -148,7 +153,7 @@ class Pretrained:
         new = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
         self.new_parameters = sorted(new & set(dict(self.model.named_parameters())))
         # In the host's memory: on the GPU they would count in every trial's peak.
-        self._weights = {name: _on_host(value.detach()) for name, value in self._state()}
+        self._weights = {name: can.pin(value.detach().to("cpu", copy=True)) for name, value in self._state()}
 
     def _state(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self.model.named_parameters()
@@ -183,16 +188,11 @@ class Pretrained:
         return self._weights[name]
 
 
-def _on_host(value: torch.Tensor) -> torch.Tensor:
-    host = value.to("cpu", copy=True)
-    return host.pin_memory() if value.device.type == "cuda" else host
-
-
-def _attention(config: PretrainedConfig, device: torch.device) -> str | None:
+def _attention(config: PretrainedConfig, can: Capabilities) -> str | None:
     """On a CPU no fused kernel drops attention weights: where they are dropped, plain products are faster."""
     names = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout")
     drops = any(isinstance(rate := getattr(config, name, 0), float) and rate > 0 for name in names)
-    return "eager" if device.type == "cpu" and drops else None
+    return "eager" if can.is_host and drops else None
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:

@@ -25,7 +25,6 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from objectives.encoding import Encoded, evaluation_batches
-from objectives.machine import forward_tokens
 from objectives.private_files import is_own, own_folder
 
 if TYPE_CHECKING:
@@ -270,7 +269,10 @@ class Builder:
         """Write the states after `depth` layers, from those after `start`, without dropout."""
         import torch
 
+        from objectives.capabilities import capabilities
+
         encoded = self.encoded
+        tokens = capabilities(self.model.device).forward_tokens
         with path.open("wb") as file:
             # Writing through a map to a disk that turns out to be full would kill the process.
             os.posix_fallocate(file.fileno(), 0, max(self.size(), 1))
@@ -294,7 +296,7 @@ class Builder:
                 self.replay.skipping(start),
                 self.replay.capturing([depth], keep) as forward,
             ):
-                for rows in evaluation_batches(encoded.lengths, forward_tokens(self.model.device)):
+                for rows in evaluation_batches(encoded.lengths, tokens):
                     inputs = {
                         name: torch.from_numpy(block).to(self.model.device)
                         for name, block in encoded.pad_rows(rows).items()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from objectives.capabilities import capabilities
 from objectives.contract import CurvePoint
 from objectives.splits import TEST
 
@@ -107,17 +108,15 @@ class Run:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     found = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
-    if device.type != "cpu":
-        found["device"] = torch.get_device_module(device).get_rng_state(device)
-    return found
+    return found | {"device": capabilities(device).random_state()}
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"])
-    if "device" in state:
-        torch.get_device_module(device).set_rng_state(state["device"], device)
+    if state["device"] is not None:
+        capabilities(device).set_random_state(state["device"])
 
 
 @dataclass

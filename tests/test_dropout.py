@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from objectives.capabilities import Capabilities
 from objectives.dropout import fast_dropout
 
-CPU = torch.device("cpu")
+CPU = Capabilities(torch.device("cpu"))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.25, 0.5, 0.9])
@@ -64,5 +65,5 @@ def test_it_stands_in_only_while_it_lasts() -> None:
         assert nn.functional.dropout is not stock
         raise RuntimeError
     assert nn.functional.dropout is stock
-    with fast_dropout(torch.device("cuda")):
+    with fast_dropout(Capabilities(torch.device("cuda", 0))):
         assert nn.functional.dropout is stock

@@ -16,6 +16,7 @@ import tiny
 import torch
 
 from objectives import machine
+from objectives.capabilities import Capabilities
 from objectives.contract import Cell, CurvePoint, Recipe, TrialFailed, UsageError
 from objectives.data import load_data
 from objectives.finetune import FineTuning
@@ -159,7 +160,7 @@ def test_mixed_precision_lasts_over_trials_and_keeps_cached_states_small(make: M
     first, again = run(objective, 2), run(objective, 2)
     assert losses(first) == losses(again)
     assert losses(first) == pytest.approx(losses(run(make(dropout=False), 2)), rel=2e-2)
-    with pytest.raises(UsageError, match="fp16 needs a GPU"):
+    with pytest.raises(UsageError, match="fp16 does not run on cpu x1: use no or bf16"):
         make(mixed_precision="fp16")
 
 
@@ -230,7 +231,7 @@ def test_a_trial_without_memory_frees_what_it_held_before_the_next_one(
 
     given_back: list[bool] = []
     monkeypatch.setattr(objective._steps, "step", full)
-    monkeypatch.setattr(machine, "give_back_memory", lambda: given_back.append(held[0]() is None))
+    monkeypatch.setattr(machine, "give_back_memory", lambda can: given_back.append(held[0]() is None))
     with pytest.raises(TrialFailed, match="out of memory: tried to allocate 2 GiB"):
         run(objective, 0)
     assert given_back == [True]
@@ -241,14 +242,14 @@ def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(
 ) -> None:
     said: list[str] = []
     objective, plain = make(warn=said.append), run(make(), 2)
-    objective.device = torch.device("cuda")
+    objective._can = Capabilities(torch.device("cuda", 0))
     real, met = objective._run, []
 
     def strict(*arguments: Any) -> Any:
         if torch.get_deterministic_debug_mode() == 2:
             met.append(True)
             raise RuntimeError("scatter_cuda does not have a deterministic implementation")
-        objective.device = torch.device("cpu")
+        objective._can = Capabilities(torch.device("cpu"))
         return real(*arguments)
 
     monkeypatch.setattr(objective, "_run", strict)
@@ -265,7 +266,7 @@ def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(
             raise RuntimeError("scatter_cuda does not have a deterministic implementation")
         raise torch.OutOfMemoryError("tried to allocate 2 GiB")
 
-    objective.device = torch.device("cuda")
+    objective._can = Capabilities(torch.device("cuda", 0))
     monkeypatch.setattr(objective, "_run", then_full)
     torch.use_deterministic_algorithms(True)
     try:

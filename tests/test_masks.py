@@ -10,9 +10,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, masking_utils
 
+from objectives.capabilities import Capabilities
 from objectives.masks import READERS, unread_masks
 
-GPU = torch.device("cuda")
+GPU = Capabilities(torch.device("cuda", 0))
 READS_ITS_OWN = ("deberta-v2", "xlnet")
 """Families that make their masks themselves, and read none."""
 
@@ -62,5 +63,5 @@ def test_the_readers_come_back_even_after_an_error() -> None:
 
 def test_on_a_cpu_masks_are_left_out_as_before() -> None:
     stock = [getattr(masking_utils, name) for name in READERS]
-    with unread_masks(torch.device("cpu")):
+    with unread_masks(Capabilities(torch.device("cpu"))):
         assert [getattr(masking_utils, name) for name in READERS] == stock
