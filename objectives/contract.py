@@ -22,6 +22,8 @@ from objectives.errors import (
 from objectives.recipe import Recipe
 
 __all__ = [
+    "FIRST",
+    "Attempt",
     "Cell",
     "CurvePoint",
     "ElsaError",
@@ -143,7 +145,24 @@ Report = Callable[[CurvePoint], None]
 """Called by an objective after each evaluation, in each of its processes; it may raise to stop the trial."""
 
 
-class Objective(Protocol):
-    """What one trial does: `objective(cell, report) -> TrialRecord`, or TrialFailed."""
+def _ignore(step: int, steps: int, loss: float | None) -> None:
+    pass
 
-    def __call__(self, cell: Cell, report: Report) -> TrialRecord: ...
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt at a cell, as the worker that makes it sees it."""
+
+    number: int = 1
+    """1 for the first, 2 for the first retry."""
+    stepped: Callable[[int, int, float | None], None] = _ignore
+    """Called after each training step: steps done, steps in all, and the mean loss where it is known."""
+
+
+FIRST = Attempt()
+
+
+class Objective(Protocol):
+    """What one trial does: `objective(cell, report, attempt) -> TrialRecord`, or TrialFailed."""
+
+    def __call__(self, cell: Cell, report: Report, attempt: Attempt = ...) -> TrialRecord: ...

@@ -24,7 +24,17 @@ from objectives import machine, metrics, predictions
 from objectives.batches import Batch, Loader
 from objectives.capabilities import capabilities, normalised
 from objectives.compiled import Compiled
-from objectives.contract import Cell, CurvePoint, Recipe, Report, TrialFailed, TrialRecord, UsageError
+from objectives.contract import (
+    FIRST,
+    Attempt,
+    Cell,
+    CurvePoint,
+    Recipe,
+    Report,
+    TrialFailed,
+    TrialRecord,
+    UsageError,
+)
 from objectives.data import TaskData
 from objectives.dropout import RandomBits, fast_dropout
 from objectives.encoding import Encoded
@@ -130,9 +140,9 @@ class FineTuning:
 
         return build
 
-    def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+    def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         try:
-            return self._repeatably(lambda: self._run(cell, report))
+            return self._repeatably(lambda: self._run(cell, report, attempt))
         except (torch.OutOfMemoryError, MemoryError) as error:
             reason = " ".join(str(error).split())[:200] or "the process has no memory left"
             # The trial's tensors live as long as the frames that the error remembers.
@@ -155,7 +165,7 @@ class FineTuning:
             self.cache.warn(f"this model's numbers may differ from run to run: {why}")
         return work()
 
-    def _run(self, cell: Cell, report: Report) -> TrialRecord:
+    def _run(self, cell: Cell, report: Report, attempt: Attempt) -> TrialRecord:
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
@@ -168,7 +178,7 @@ class FineTuning:
             self._prepared(cell, bits) as run,
         ):
             self._training.begin(run)
-            self._training.train(run, self._batches(cell, run), report)
+            self._training.train(run, self._batches(cell, run), report, attempt.stepped)
             run.take_scored()
         self.targets = run.targets
         progress = run.progress

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from objectives import table_contract
-from objectives.contract import Cell, CurvePoint, Report, TrialFailed, TrialRecord, UsageError
+from objectives.contract import FIRST, Attempt, Cell, CurvePoint, Report, TrialFailed, TrialRecord, UsageError
 
 Number = TypeVar("Number", int, float)
 
@@ -142,8 +142,6 @@ class RecordedObjective:
     """Share of tries that fail; drawn from `seed`, the cell and the attempt, so that workers agree."""
     seed: int = 0
     protocol: str = ""
-    attempt: int = 1
-    """Set by the worker before each trial."""
     _runs: dict[Cell, RecordedRun] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -162,13 +160,13 @@ class RecordedObjective:
             self.protocol
         ) and run.protocol == self.protocol
 
-    def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+    def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         run = self._runs.get(cell)
         if run is None:
             raise TrialFailed(f"the recorded table has no run of {cell}", retry=False)
         if self.delay_seconds:
             time.sleep(self.delay_seconds)
-        draw = random.Random(f"{self.seed} {cell} {self.attempt}").random()
+        draw = random.Random(f"{self.seed} {cell} {attempt.number}").random()
         if draw < self.failure_rate:
             raise TrialFailed(f"failed as asked: a failure rate of {self.failure_rate:g}")
         if run.state != "COMPLETE" or run.score is None:

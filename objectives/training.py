@@ -136,7 +136,13 @@ class Training:
     after_step: Callable[[Run], None] = lambda run: None
     """Called between two steps, where the run may be saved."""
 
-    def train(self, run: Run, batches: Iterable[Batch], report: Report) -> None:
+    def train(
+        self,
+        run: Run,
+        batches: Iterable[Batch],
+        report: Report,
+        stepped: Callable[[int, int, float | None], None] = lambda step, steps, loss: None,
+    ) -> None:
         """From where the run stands to the end; `batches` begin with that of the next step."""
         progress, marks = run.progress, run.schedule.evaluated()
         run.model.train()
@@ -147,9 +153,11 @@ class Training:
             progress.step += 1
             progress.loss_steps += 1
             progress.examples += batch.examples
-            if progress.step % CHECK_STEPS == 0 or progress.step in marks:
+            looked = progress.step % CHECK_STEPS == 0 or progress.step in marks
+            if looked:
                 mean = self.steps.mean_loss(run.loss_sum, progress.loss_steps, progress.step)
             progress.train_seconds += time.perf_counter() - clock
+            stepped(progress.step, run.schedule.total_steps, mean if looked else None)
             if progress.step in marks:
                 self._evaluate(run, mean, report)
             self.after_step(run)

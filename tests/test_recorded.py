@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from objectives.contract import Cell, CurvePoint, TrialFailed, UsageError
+from objectives.contract import Attempt, Cell, CurvePoint, TrialFailed, UsageError
 from objectives.recorded import RecordedObjective, RecordedPair, read_table
 
 HEADER = "task,model,total_layers,frozen_layers,learning_rate,seed,train_size,state,metric,score,protocol"
@@ -101,9 +101,9 @@ def test_delay(mrpc: RecordedPair) -> None:
 
 def test_failures_are_seeded_and_differ_between_attempts(mrpc: RecordedPair) -> None:
     def fails(seed: int, attempt: int) -> bool:
-        objective = RecordedObjective(pair=mrpc, failure_rate=0.3, seed=seed, attempt=attempt)
+        objective = RecordedObjective(pair=mrpc, failure_rate=0.3, seed=seed)
         try:
-            ask(objective, Cell(6, 3e-5, 2))
+            objective(Cell(6, 3e-5, 2), lambda point: None, Attempt(number=attempt))
         except TrialFailed as failure:
             return failure.retry
         return False

@@ -228,10 +228,11 @@ def test_a_pipe_that_breaks_elsewhere_is_no_success() -> None:
         command.run(main, [])
 
 
-def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str, workers: int) -> None:
     inside, outside = pty.openpty()
     launcher = start(
-        ["--recorded", table, "--recorded-delay", 0.1, "--storage", sqlite_url, "--workers", 2],
+        ["--recorded", table, "--recorded-delay", 0.1, "--storage", sqlite_url, "--workers", workers],
         tmp_path,
         stdout=outside,
         stderr=outside,
@@ -246,9 +247,9 @@ def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str
     os.close(inside)
     assert launcher.wait(60) == 0
     text = shown.decode()
-    for heading in ("worker", "cell", "loss", "f1", "left"):
+    for heading in ("worker", "trains", "loss", "f1", "left"):
         assert heading in text
-    assert "frozen_layers=" in text
+    assert "frozen, 3e-05, seed" in text
     assert "[20/20, 0s left]" in text
 
 

@@ -19,6 +19,8 @@ import optuna
 import pytest
 
 from objectives.contract import (
+    FIRST,
+    Attempt,
     Cell,
     CurvePoint,
     HubError,
@@ -59,7 +61,7 @@ def make_spec(**changes: object) -> StudySpec:
     return StudySpec(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def quick(cell: Cell, report: Report) -> TrialRecord:
+def quick(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
     score = 0.9 - cell.frozen_layers / 100 + cell.learning_rate
     report(CurvePoint(epoch=1, step=1, train_loss=0.5, metrics={"f1": score}))
     return TrialRecord(metric="f1", score=score)
@@ -172,7 +174,7 @@ def test_all_of_the_data_beside_train_sizes(database: Database) -> None:
 def test_failed_trials_are_retried_and_the_study_goes_on(database: Database) -> None:
     tries: Counter[Cell] = Counter()
 
-    def shaky(cell: Cell, report: Report) -> TrialRecord:
+    def shaky(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         tries[cell] += 1
         if cell.seed == 1 and tries[cell] == 1:
             raise TrialFailed("out of memory")
@@ -189,7 +191,7 @@ def test_failed_trials_are_retried_and_the_study_goes_on(database: Database) -> 
 
 
 def test_programming_error_stops_the_worker(database: Database) -> None:
-    def broken(cell: Cell, report: Report) -> TrialRecord:
+    def broken(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         raise IndexError("list index\nout of range")
 
     job = make_job(database, broken)
@@ -231,7 +233,7 @@ def test_a_worker_with_a_gpu_that_would_train_on_the_cpu_ends(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
 
     class Placed:
-        def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+        def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
             return quick(cell, report)
 
     if device is not None:
@@ -257,7 +259,7 @@ def test_a_model_is_let_go_before_the_next_is_made_although_it_was_frozen(databa
             self.itself = self
             gc.freeze()
 
-        def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+        def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
             return quick(cell, report)
 
     jobs = [make_job(database, task=task) for task in ("mrpc", "rte")]
@@ -308,7 +310,7 @@ def test_a_study_deleted_under_its_worker_ends_it_and_leaks_into_no_other(shared
     name = f"deleted-{uuid.uuid4().hex[:8]}"
     trained: list[Cell] = []
 
-    def delete(cell: Cell, report: Report) -> TrialRecord:
+    def delete(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         trained.append(cell)
         optuna.delete_study(study_name=name, storage=database.optuna_storage)
         return quick(cell, report)
@@ -371,7 +373,7 @@ def test_a_trial_that_another_tool_left_running_is_told_of_once(database: Databa
 def test_lost_lease_stops_the_training(database: Database) -> None:
     evaluations = []
 
-    def slow(cell: Cell, report: Report) -> TrialRecord:
+    def slow(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         running = [trial for trial in job.study.optuna_study.trials if trial.state.name == "RUNNING"]
         if not evaluations:
             database.optuna_storage.set_trial_state_values(running[0]._trial_id, optuna.trial.TrialState.FAIL)
@@ -396,7 +398,7 @@ def test_runs_in_another_thread_too(database: Database) -> None:
     assert found[0].finished == 16
 
 
-def endless(cell: Cell, report: Report) -> TrialRecord:
+def endless(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
     report(CurvePoint(epoch=1, step=1, train_loss=0.5, metrics={"f1": 0.5}))
     try:
         while True:
@@ -471,3 +473,21 @@ def test_signal_while_idle_ends_at_once(database: Database, sqlite_url: str) -> 
     assert time.monotonic() - began < 2
     assert signal.getsignal(signal.SIGTERM) is before
     held.release()
+
+
+@pytest.mark.parametrize(("pause", "told"), [(0.0, [None, 0.5, 0.5]), (1e9, [])])
+def test_steps_are_told_of_with_the_loss_last_known_but_not_too_often(
+    database: Database, monkeypatch: pytest.MonkeyPatch, pause: float, told: list[float | None]
+) -> None:
+    monkeypatch.setattr("study.workers.worker.STEPPED_SECONDS", pause)
+
+    def stepping(cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
+        for step, loss in ((1, None), (2, 0.5), (3, None)):
+            attempt.stepped(step, 3, loss)
+        return quick(cell, report)
+
+    job = make_job(database, stepping, frozen_layers=(0,), learning_rates=(1e-5,), seeds=(1,))
+    _, events = work(job)
+    stepped = [event for event in events if event.kind == "stepped"]
+    assert [event.loss for event in stepped] == told
+    assert [(event.step, event.steps) for event in stepped] == [(n + 1, 3) for n in range(len(told))]

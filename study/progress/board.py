@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from study.cli.command import duration
@@ -27,6 +28,8 @@ class Row:
     study: str = ""
     cell: Cell | None = None
     began: float = 0.0
+    steps: tuple[int, int] | None = None
+    """Training steps done, of how many."""
     done: float = 0.0
     """The share of the cell's training that is done."""
     loss: float | None = None
@@ -86,9 +89,10 @@ class Board:
         match event.kind:
             case "claimed":
                 row.study, row.cell, row.began = event.study, event.cell, time.monotonic()
-                row.done, row.loss, row.score = 0.0, None, None
+                row.steps, row.done, row.loss, row.score = None, 0.0, None, None
             case "stepped" if event.steps:
-                row.done = (event.step or 0) / event.steps
+                row.steps = (event.step or 0, event.steps)
+                row.done = row.steps[0] / event.steps
                 row.loss = row.loss if event.loss is None else event.loss
             case "reported" if event.point is not None:
                 self._reported(event, row)
@@ -122,7 +126,8 @@ class Board:
         spec = self._standings[event.study].spec
         assert event.point is not None
         if spec is not None:
-            row.done = event.point.epoch / spec.recipe.epochs
+            row.done = max(row.done, event.point.epoch / spec.recipe.epochs)
+            row.loss = event.point.train_loss if isfinite(event.point.train_loss) else None
             row.score = event.point.metrics.get(spec.metric)
 
     def state(self, worker: str, text: str) -> None:

@@ -12,6 +12,7 @@ from study.progress.board import Board, Row
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from objectives.contract import Cell
     from study.workers.events import Event
 
 
@@ -67,12 +68,14 @@ class LiveTable(PlainLines):
         from rich.table import Table
 
         board = self._board
-        table = Table(title=board.tally(), title_justify="left", title_style="bold", expand=False)
+        table = Table(
+            title=board.tally(), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0)
+        )
         table.add_column("worker", no_wrap=True)
         if board.several:
             table.add_column("study", overflow="ellipsis", no_wrap=True)
-        table.add_column("cell", overflow="fold")
-        for name in ("done", "loss", board.metric, "for", "left", "cells"):
+        table.add_column("trains", overflow="fold")
+        for name in ("step", "loss", board.metric, "for", "left", "cells"):
             table.add_column(name, justify="right", no_wrap=True)
         for worker, row in board.rows.items():
             table.add_row(*_texts(board, worker, row))
@@ -85,14 +88,24 @@ def _texts(board: Board, worker: str, row: Row) -> list[str]:
     return [
         _short(worker),
         *([row.study] if board.several else []),
-        str(row.cell) if running else row.doing,
-        f"{row.done:.0%}" if running else "",
+        _brief(row.cell) if row.cell is not None else row.doing,
+        _progress(row) if running else "",
         f"{row.loss:.3f}" if running and row.loss is not None else "",
         f"{row.score:.4f}" if running and row.score is not None else "",
         duration(time.monotonic() - row.began) if running else "",
         duration(left) if left is not None else "",
         str(row.finished),
     ]
+
+
+def _brief(cell: Cell) -> str:
+    """A cell in few enough characters for one line of a narrow terminal."""
+    size = "" if cell.train_size is None else f", {cell.train_size} examples"
+    return f"{cell.frozen_layers} frozen, {cell.learning_rate:g}, seed {cell.seed}{size}"
+
+
+def _progress(row: Row) -> str:
+    return f"{row.done:.0%}" if row.steps is None else f"{row.steps[0]}/{row.steps[1]}"
 
 
 def _short(worker: str) -> str:

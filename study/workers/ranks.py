@@ -20,7 +20,17 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from objectives.contract import Cell, CurvePoint, ElsaError, Objective, Report, TrialFailed, TrialRecord
+from objectives.contract import (
+    FIRST,
+    Attempt,
+    Cell,
+    CurvePoint,
+    ElsaError,
+    Objective,
+    Report,
+    TrialFailed,
+    TrialRecord,
+)
 from study.specs.study_spec import StudySpec
 from study.workers.events import Event
 from study.workers.interrupts import SIGNALS, Stopped
@@ -101,7 +111,7 @@ def _follow(assignment: Assignment) -> int:
             make = partial(make_objective, StudySpec.from_json(spec), assignment.places)
             made = (study, _ready_or_end(make, say))
         try:
-            _set_attempt(made[1], attempt)(cell, _follow_report)
+            made[1](cell, _follow_report, Attempt(number=attempt))
         except _Abandoned:
             continue
         except TrialFailed as failure:
@@ -126,12 +136,6 @@ def _ready_or_end(make_objective: Callable[[], Objective], say: Callable[[str], 
 def _follow_report(_: CurvePoint) -> None:
     if _exchange():
         raise _Abandoned
-
-
-def _set_attempt(objective: Objective, attempt: int) -> Objective:
-    if hasattr(objective, "attempt"):
-        objective.attempt = attempt
-    return objective
 
 
 def _take_output() -> Callable[[str], None]:
@@ -205,20 +209,18 @@ class GroupObjective:
         self._leader = leader
         self._say = say
         self._part: Objective | None = None
-        self.attempt = 1
-        """Set by the worker before each trial."""
 
-    def __call__(self, cell: Cell, report: Report) -> TrialRecord:
+    def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         leader = self._leader
         if leader.broken is not None:
             # Before it has begun: the cell is released, not failed.
             raise Stopped(signal.SIGTERM)
         try:
             with leader.breakable():
-                _exchange((self._job.study.name, self._job.spec.to_json(), cell, self.attempt))
+                _exchange((self._job.study.name, self._job.spec.to_json(), cell, attempt.number))
                 if self._part is None:
                     self._part = ready(self._job.make_objective)
-                return _set_attempt(self._part, self.attempt)(cell, self._shared(report))
+                return self._part(cell, self._shared(report), attempt)
         except ElsaError:
             raise
         except TrialFailed as failure:

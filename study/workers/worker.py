@@ -14,7 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from objectives.contract import CurvePoint, ElsaError, Objective, StorageError, TrialFailed, printable
+from objectives.contract import (
+    Attempt,
+    CurvePoint,
+    ElsaError,
+    Objective,
+    StorageError,
+    TrialFailed,
+    printable,
+)
 from study.protocols.plan import plan_study
 from study.workers.events import Event, EventKind
 from study.workers.interrupts import Interrupts, Stopped
@@ -30,6 +38,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 PLANNING_PAUSE = 10
+STEPPED_SECONDS = 1.0
 """Times as long as the last plan took (waiting for the lock included), while others still run cells."""
 
 
@@ -193,9 +202,8 @@ class _Run:
         try:
             with self.interrupts.allowed():
                 objective = self._objective(job)
-                if hasattr(objective, "attempt"):
-                    objective.attempt = claim.attempt
-                record = objective(claim.cell, self._reporter(job, claim))
+                attempt = Attempt(number=claim.attempt, stepped=self._stepper(job, claim))
+                record = objective(claim.cell, self._reporter(job, claim), attempt)
         except Stopped:
             self._release(job, claim)
             raise
@@ -239,6 +247,19 @@ class _Run:
                 raise LeaseLost
 
         return report
+
+    def _stepper(self, job: Job, claim: Claim) -> Callable[[int, int, float | None], None]:
+        """Tells of steps at most once a second: the loss that was known last is kept for the next time."""
+        told, known = time.monotonic(), None
+
+        def stepped(step: int, steps: int, loss: float | None) -> None:
+            nonlocal told, known
+            known = loss if loss is not None else known
+            if (now := time.monotonic()) - told >= STEPPED_SECONDS:
+                told = now
+                self._emit("stepped", job, claim, step=step, steps=steps, loss=known)
+
+        return stepped
 
     def _fail(self, job: Job, claim: Claim, reason: str, began: float, *, retry: bool) -> None:
         if claim.fail(reason, retry=retry):
