@@ -78,7 +78,7 @@ def main() -> None:
 
     if bool(arguments.model) != bool(arguments.data):
         parser.error("--model and --data go together")
-    middle = sorted(demo.GRID["learning_rates"])[len(demo.GRID["learning_rates"]) // 2]
+    middle = demo.LEARNING_RATES[len(demo.LEARNING_RATES) // 2]
     rate = arguments.learning_rate or middle
     depths = integers(arguments.frozen_layers)
     chosen = seeds(arguments.seeds)

@@ -146,11 +146,10 @@ def _grid(request: LaunchRequest, defaults: Defaults) -> dict[str, Any]:
     names = ("frozen_layers", "learning_rates", "seeds", "train_sizes")
     usual = {name: getattr(defaults, name) for name in names}
     if request.inputs.demo:
-        from objectives.demo.examples import GRID
+        from objectives.demo.examples import LEARNING_RATES as RATES
 
-        rates = GRID["learning_rates"]
         one = len(defaults.learning_rates) == 1
-        usual["learning_rates"] = rates[len(rates) // 2 : len(rates) // 2 + 1] if one else rates
+        usual["learning_rates"] = (RATES[len(RATES) // 2],) if one else RATES
     return {**usual, **request.grid}
 
 
