@@ -41,6 +41,8 @@ class Replay:
                 return type(layer).forward(layer, *args, **kwargs)
             assert self._states is not None, "no states were loaded for this forward pass"
             states = self._states.transpose(0, 1) if self._sequence_first else self._states
+            # As a layer lays them out: on a GPU, dropout draws its mask in the order of the memory.
+            states = states.contiguous()
             return states if self._arity == 0 else (states, *[None] * (self._arity - 1))
 
         return forward

@@ -1,0 +1,110 @@
+"""Tiny trials on the pretend GPU and on the CPU; prints what each gave as a JSON line.
+
+python tests/pretend_trials.py FOLDER FAMILY...
+
+Every way and depth of these families, one trial of more than a hundred steps, and at last one on the device
+as Accelerate names it, without an index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pretend_gpu
+import tiny
+from accelerate.state import PartialState
+
+from objectives import capabilities, finetune
+from objectives.contract import Cell, Recipe
+from objectives.data import load_data
+from objectives.finetune import FineTuning
+from objectives.prefix import PrefixCache
+from objectives.tasks import get_task
+
+LAYERS = 2
+DEPTHS = (0, 1, LAYERS)
+LAYER_NAMES = {"distilbert": "n_layers", "xlnet": "n_layer", "gpt2": "n_layer"}
+WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:]}
+CHECK_STEPS = 100
+
+
+def make(folder: Path, family: str, device: str, way: str, *, dropout: bool, train: int = 8) -> FineTuning:
+    changes = {LAYER_NAMES.get(family, "num_hidden_layers"): LAYERS}
+    model = folder / f"{family}-{dropout}"
+    if not model.exists():
+        tiny.save_model(family, model, dropout=dropout, **changes)
+    os.environ["ACCELERATE_TORCH_DEVICE"] = device
+    PartialState._reset_state()
+    return FineTuning(
+        data=load_data(get_task("sst2"), tiny.save_data(folder / f"data-{train}", train, 8)),
+        model_path=str(model),
+        model_fingerprint="tiny",
+        recipe=Recipe(
+            epochs=1,
+            batch_size=4 if train < CHECK_STEPS else 1,
+            max_length=16,
+            prefix="live" if way == "live" else "cached",
+        ),
+        cache=PrefixCache(
+            folder / f"cache-{device}-{dropout}", 0 if way == "uncached" else None, lambda _: None
+        ),
+    )
+
+
+def trial(objective: FineTuning, depth: int) -> dict[str, Any]:
+    """What a trial gave, and the read-backs of each of its steps; evaluations are part of theirs."""
+    counts: list[int] = []
+    objective._training.begin = objective._training.after_step = lambda run: counts.append(
+        pretend_gpu.counted.reads.total()
+    )
+    record = objective(Cell(depth, 1e-3, 1), lambda point: None)
+    return {
+        "losses": [point.train_loss for point in record.curve],
+        "score": record.score,
+        "prefix": record.prefix,
+        "ran_on": record.device,
+        "reads": [after - before for before, after in pairwise(counts)],
+        "devices": sorted({parameter.device.type for parameter in objective.model.parameters()}),
+        "peak": record.peak_memory_bytes,
+    }
+
+
+def attempt(objective: FineTuning, depth: int) -> dict[str, Any]:
+    try:
+        return trial(objective, depth)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def tell(found: dict[str, Any], **which: Any) -> None:
+    print(json.dumps({**which, **found}), flush=True)
+
+
+def every_way(folder: Path, family: str) -> None:
+    plain = [("cpu", "cached", False), *((pretend_gpu.NAME, way, False) for way in WAYS)]
+    dropped = [(pretend_gpu.NAME, way, True) for way in ("cached", "uncached")]
+    for device, way, dropout in plain + dropped:
+        objective = make(folder, family, device, way, dropout=dropout)
+        for depth in DEPTHS[1:] if dropout else WAYS[way]:
+            which = {"family": family, "device": device, "way": way, "dropout": dropout, "depth": depth}
+            tell(attempt(objective, depth), **which)
+
+
+def main() -> None:
+    folder, families = Path(sys.argv[1]), sys.argv[2:]
+    for family in families:
+        every_way(folder, family)
+    long = make(folder, "bert", pretend_gpu.NAME, "cached", dropout=True, train=CHECK_STEPS + 5)
+    tell(attempt(long, LAYERS), family="long")
+    for module in (capabilities, finetune):
+        module.normalised = lambda device: device  # type: ignore[attr-defined]
+    tell(attempt(make(folder, "bert", pretend_gpu.NAME, "live", dropout=True), 1), family="index-less")
+
+
+if __name__ == "__main__":
+    main()

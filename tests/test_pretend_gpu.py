@@ -1,0 +1,109 @@
+"""Every model family trains on a device that is not the host, with the CPU's numbers, and without waiting.
+
+There is no GPU where these tests run: a pretend one (tests/pretend_gpu.py) holds real values, refuses to mix
+host and device, and counts read-backs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+ROOT = Path(__file__).parent.parent
+DEPTHS = (0, 1, 2)
+WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:]}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+Trials = dict[tuple[Any, ...], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    folder = tmp_path_factory.mktemp("pretend")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "pretend_trials.py"), str(folder), *tiny.FAMILIES],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    names = ("family", "device", "way", "dropout", "depth")
+    return {tuple(trial.pop(name, None) for name in names): trial for trial in found}
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_family_trains_there_with_the_cpus_numbers_and_no_read_back_in_a_step(
+    trials: Trials, family: str
+) -> None:
+    for way, depths in WAYS.items():
+        for depth in depths:
+            there = trials[family, "pretend", way, False, depth]
+            here = trials[family, "cpu", "cached", False, depth]
+            assert "error" not in there, f"{way} at {depth}: {there['error']}"
+            assert there["losses"] == pytest.approx(here["losses"], rel=1e-4), (way, depth)
+            assert there["score"] == here["score"]
+            assert there["prefix"] == (way if depth else None)
+            assert there["ran_on"] == "a pretend GPU"
+            assert there["reads"] == [0, 2], "one of the loss and one of the evaluation, after the last step"
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_with_dropout_too_cached_states_give_the_numbers_of_computed_ones(
+    trials: Trials, family: str
+) -> None:
+    for depth in DEPTHS[1:]:
+        cached, computed = (trials[family, "pretend", way, True, depth] for way in ("cached", "uncached"))
+        assert cached["losses"] == pytest.approx(computed["losses"], rel=1e-6), depth
+
+
+def test_fewer_tuned_layers_hold_less_of_its_memory(trials: Trials) -> None:
+    peaks = [trials["bert", "pretend", "cached", False, depth]["peak"] for depth in DEPTHS]
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < peaks[0] / 2
+
+
+def test_the_loss_is_read_back_once_in_a_hundred_steps(trials: Trials) -> None:
+    reads = trials["long", None, None, None, None]["reads"]
+    assert {step: count for step, count in enumerate(reads, start=1) if count} == {100: 1, 105: 2}
+
+
+def test_it_finds_a_device_whose_index_was_left_out(trials: Trials) -> None:
+    """As no trial ran on a single GPU before the device was normalised."""
+    assert trials["index-less", None, None, None, None]["error"].startswith("BrokenThreadPool")
+
+
+MIXED = """
+import pretend_gpu, torch
+there = torch.ones(3, device="pretend")
+assert float(there.sum()) == 3 and pretend_gpu.counted.reads.total() == 1
+assert torch.equal((there * 2).cpu(), torch.full((3,), 2.0)) and pretend_gpu.counted.reads.total() == 2
+before = pretend_gpu.counted.used_bytes
+more = torch.zeros(1000, device="pretend")
+assert pretend_gpu.counted.used_bytes == before + 4000
+del more
+assert pretend_gpu.counted.used_bytes == before
+there + torch.ones(3)
+"""
+
+
+def test_the_pretend_gpu_refuses_to_mix_and_counts_what_it_is_asked() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MIXED],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith(
+        "expected all tensors to be on the same device, found pretend and cpu"
+    )
+    assert not hasattr(torch, "pretend"), "it stays in processes of its own"
