@@ -34,10 +34,11 @@ def accuracy(labels: Array, outputs: Array) -> float:
 
 
 def binary_f1(labels: Array, outputs: Array) -> float:
-    """Of the second class."""
-    from sklearn import metrics
-
-    return float(metrics.f1_score(labels, predicted(labels, outputs), zero_division=0))
+    """Of the second class. Without scikit-learn, which takes seconds to import: every report of MRPC asks."""
+    found = predicted(labels, outputs) == 1
+    wanted = labels == 1
+    either = found.sum() + wanted.sum()
+    return float(2 * (found & wanted).sum() / either) if either else 0.0
 
 
 def f1(average: Literal["macro", "micro", "weighted"]) -> Callable[[Array, Array], float]:

@@ -39,11 +39,13 @@ def start(
     )
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 200) -> None:
+    """Looks less and less often: what it asks for has to be computed by the same machine."""
+    deadline, pause = time.monotonic() + seconds, 0.05
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
+        pause = min(0.25, 1.1 * pause)
 
 
 def environment(pid: int) -> list[str]:

@@ -8,11 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import optuna
 import pytest
 import tiny
+from launches import write_table
 from optuna.distributions import IntDistribution
 
 from objectives.contract import ElsaError, SpecMismatch, StorageError, UsageError
@@ -47,9 +49,12 @@ def study_of(place: Path, name: str = "sst2-tiny-bert-grid") -> optuna.Study:
     return optuna.load_study(study_name=name, storage=f"sqlite:///{place}/elsa.db")
 
 
-def test_one_command_from_grid_to_operating_points_and_report(
+@pytest.mark.slow
+def test_one_command_from_grid_to_operating_points_and_report_and_again_runs_nothing(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    assert "6 cells to run. Run them with: elsa work sst2-tiny-bert-grid" in capsys.readouterr().out
     assert launch.main(BASE) == 0
     shown = capsys.readouterr().out
     assert "6 of 6 cells to run" in shown
@@ -68,39 +73,44 @@ def test_one_command_from_grid_to_operating_points_and_report(
     assert study.user_attrs["task"] == "sst2"
     assert "user_attrs_peak_memory_bytes" in study.trials_dataframe().columns
 
-
-def test_the_same_command_again_runs_only_what_is_missing(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert launch.main([*BASE, "--workers", "0"]) == 0
-    assert "6 cells to run. Run them with: elsa work sst2-tiny-bert-grid" in capsys.readouterr().out
-    assert launch.main(BASE) == 0
-    ended = [trial.datetime_complete for trial in study_of(place).trials]
-    capsys.readouterr()
+    ended = [trial.datetime_complete for trial in study.trials]
     assert launch.main(BASE) == 0
     assert "nothing to run: all cells" in capsys.readouterr().out
     assert [trial.datetime_complete for trial in study_of(place).trials] == ended
 
 
-def test_a_worker_needs_the_name_of_the_study_alone(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert launch.main([*BASE, "--workers", "0"]) == 0
-    assert work.main(["sst2-tiny-bert-grid"]) == 0
-    assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 6
+def here(*words: str) -> int:
+    """`elsa work` as the one worker process that it starts, but in this process."""
+    return work.main(["sst2-tiny-bert-grid", "--events", "here", *words])
 
 
 def test_a_worker_finds_model_and_data_where_it_is_told_and_checks_them(
-    place: Path, capfd: pytest.CaptureFixture[str]
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert launch.main([*BASE, "--workers", "0"]) == 0
-    (place / "tiny-bert").rename(place / "elsewhere")
-    (place / "data").rename(place / "other-data")
-    assert work.main(["sst2-tiny-bert-grid"]) != 0
-    assert "no such folder" in capfd.readouterr().out, "what the worker's log says is shown"
-    tiny.save_model("roberta", place / "another")
-    assert work.main(["sst2-tiny-bert-grid", "--model", "another", "--data", "other-data"]) == 5
-    assert "has the fingerprint" in capfd.readouterr().out
-    assert work.main(["sst2-tiny-bert-grid", "--model", "elsewhere", "--data", "other-data"]) == 0
+    monkeypatch.setenv("ELSA_STORAGE", f"sqlite:///{place}/elsa.db")
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    (place / "tiny-bert").rename(elsewhere / "model")
+    (place / "data").rename(elsewhere / "data")
+    with pytest.raises(UsageError, match="no such folder"):
+        here()
+    tiny.save_model("roberta", elsewhere / "another")
+    with pytest.raises(SpecMismatch, match="has the fingerprint"):
+        here("--model", "another", "--data", "data")
+    assert here("--model", "model", "--data", "data") == 0
     assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 6
+
+
+def test_a_worker_needs_the_name_of_the_study_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the folder that it is started in: the study says where its model and data are."""
+    assert launch.main([*BASE, "--frozen-layers", "0,4", "--seeds", "1", "--workers", "0"]) == 0
+    monkeypatch.setenv("ELSA_STORAGE", f"sqlite:///{place}/elsa.db")
+    (place / "elsewhere").mkdir()
+    monkeypatch.chdir(place / "elsewhere")
+    assert here() == 0
+    assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 2
 
 
 @pytest.mark.parametrize("more", [[], ["--protocol", "adaptive", "--budget", "40units", "--seeds", "3,"]])
@@ -140,17 +150,20 @@ def test_a_spec_file_with_a_mistake_is_refused(place: Path, text: str, words: st
 
 
 def test_the_join_command_runs_from_anywhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launch.main([*BASE, "--workers", "0", "--study", "a study"]) == 0
-    database = Database.open(f"sqlite:///{place}/elsa.db")
-    command = join_command([database.study("a study")])
-    database.close()
+    write_table(place / "table.csv", depths=2, seeds=2)
+    assert launch.main(["--recorded", "table.csv", "--workers", "0", "--study", "a study"]) == 0
+    assert launch.main([*BASE, "--workers", "0"]) == 0
+    with closing(Database.open(f"sqlite:///{place}/elsa.db")) as database:
+        command = join_command([database.study("a study")])
+        trained = join_command([database.study("sst2-tiny-bert-grid")])
+    assert f"--model {place}/tiny-bert --data {place}/data" in trained.replace("\\\n  ", "")
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     shell = f'elsa() {{ {sys.executable} -m study "$@"; }}; {command}'
     ended = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert [trial.state.name for trial in study_of(place, "a study").trials] == ["COMPLETE"] * 6
+    assert [trial.state.name for trial in study_of(place, "a study").trials] == ["COMPLETE"] * 4
 
 
 def test_another_spec_is_refused_with_its_differences(place: Path) -> None:
@@ -199,16 +212,18 @@ def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
 def test_a_launcher_that_outlives_an_extension_tells_of_the_study_as_it_is(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    write_table(place / "table.csv", depths=3, seeds=3)
+    recorded = ["--recorded", "table.csv"]
     real = running._work
 
     def extended_meanwhile(*arguments: object) -> int | None:
         code = real(*arguments)  # type: ignore[arg-type]
         monkeypatch.setattr(running, "_work", real)
-        assert launch.main([*BASE, "--seeds", "3", "--extend", "--workers", "0"]) == 0
+        assert launch.main([*recorded, "--seeds", "3", "--extend", "--workers", "0"]) == 0
         return code
 
     monkeypatch.setattr(running, "_work", extended_meanwhile)
-    assert launch.main(BASE) == 0
+    assert launch.main([*recorded, "--seeds", "2"]) == 0
     assert "grid: 6 of 9 cells finished" in capsys.readouterr().out
 
 
@@ -268,7 +283,8 @@ def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.
 def test_a_search_ends_with_the_threshold_it_searched(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    search = [*BASE, "--protocol", "adaptive", "--threshold", "0.8", "--budget", "4"]
+    write_table(place / "table.csv", depths=5, seeds=3)
+    search = ["--recorded", "table.csv", "--protocol", "adaptive", "--threshold", "0.8", "--budget", "4"]
     assert launch.main(search) == 0
     shown = capsys.readouterr().out
     table = shown.partition("Operating points:")[2].partition("Frozen: the most")[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -146,66 +145,46 @@ import sys, time; sys.path.insert(0, "tests")
 from pathlib import Path
 import objectives.prefix as prefix, test_prefix
 made = test_prefix.builder(Path(sys.argv[1]))
-if sys.argv[2] == "slow":
-    run = made.run
-    def slowly(*arguments):
-        run(*arguments)
-        print("writing", flush=True)
-        time.sleep(60)
-    made.run = slowly
 cache = prefix.PrefixCache(Path(sys.argv[1]) / "cache")
 print("ready", flush=True); sys.stdin.readline()
 for depth in (1, 2, 3): cache.states(made, depth)
+run = made.run
+def slowly(*arguments):
+    run(*arguments)
+    print("writing", flush=True)
+    time.sleep(600)
+made.run = slowly
+cache.states(made, 4)
 """
 
 
-def child(tmp_path: Path, mode: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path), mode],
+@pytest.mark.slow
+def test_processes_build_each_depth_once_and_one_killed_while_building_leaves_nothing_broken(
+    tmp_path: Path,
+) -> None:
+    made, cache = builder(tmp_path), PrefixCache(tmp_path / "cache")
+    other = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parent.parent,
     )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "ready\n"
+    other.stdin.write("\n")
+    other.stdin.flush()
+    for depth in (1, 2, 3):
+        cache.states(made, depth)
+    assert other.stdout.readline() == "writing\n"
+    assert sorted(builds(cache)) == ["depth=1 from=0", "depth=2 from=1", "depth=3 from=2"]
 
-
-def go(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-def read(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> None:
-    builder(tmp_path)
-    workers = [child(tmp_path, "fast") for _ in range(3)]
-    assert [read(worker) for worker in workers] == ["ready"] * 3
-    for worker in workers:
-        go(worker)
-    assert [worker.wait(60) for worker in workers] == [0, 0, 0]
-    assert sorted(builds(PrefixCache(tmp_path / "cache"))) == [
-        "depth=1 from=0",
-        "depth=2 from=1",
-        "depth=3 from=2",
-    ]
-
-
-def test_a_worker_killed_while_building_leaves_nothing_broken(tmp_path: Path) -> None:
-    made = builder(tmp_path)
-    worker = child(tmp_path, "slow")
-    assert read(worker) == "ready"
-    go(worker)
-    assert read(worker) == "writing"
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    cache = PrefixCache(tmp_path / "cache")
+    other.kill()
+    other.wait()
     assert list(cache.folder.glob("*.part")), "it was killed in the middle"
-    assert not list(cache.folder.glob("*.states"))
-    assert everything(made, cache.states(made, 1)).any()
+    assert len(list(cache.folder.glob("*.states"))) == 3
+    assert everything(made, cache.states(made, 4)).any()
     assert not list(cache.folder.glob("*.part")), "what the dead left is removed"
 
 

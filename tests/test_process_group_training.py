@@ -12,53 +12,61 @@ from typing import Any
 import pytest
 import tiny
 
+from objectives.contract import CurvePoint
 from study.workers.process_group import group_environments
 
+ROOT = Path(__file__).parent.parent
 TRAIN = 41
 """With batches of 8 the last batch is one example: a process of the two then has none."""
 DEPTHS = (-1, 0, 2)
 
 PROGRAM = """
-import json, sys
-from pathlib import Path
-from objectives.contract import Cell, Recipe
-from objectives.data import load_data
-from objectives.finetune import FineTuning
-from objectives.prefix import PrefixCache
-from objectives.tasks import get_task
-
-model, data, folder, depths = sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4])
-objective = FineTuning(
-    data=load_data(get_task("sst2"), data), model_path=model, model_fingerprint="tiny",
-    recipe=Recipe(epochs=2, batch_size=8, max_length=32, evaluations_per_epoch=2),
-    cache=PrefixCache(folder / "cache", None, print),
-)
-reported = []
-records = [objective(Cell(depth, 3e-3, 1), reported.append).to_dict() for depth in depths]
-assert len(reported) == sum(len(record["curve"]) for record in records), "every process reports"
-rank = objective.accelerator.process_index
-(folder / f"records-{objective.accelerator.num_processes}-{rank}.json").write_text(json.dumps(records))
+import json, sys; sys.path.insert(0, "tests")
+from test_process_group_training import train
+train(sys.argv[1])
 """
+
+
+def train(place: str) -> None:
+    """One cell per depth; what each process measured goes to a file."""
+    from objectives.contract import Cell, Recipe
+    from objectives.data import load_data
+    from objectives.finetune import FineTuning
+    from objectives.prefix import PrefixCache
+    from objectives.tasks import get_task
+
+    folder = Path(place)
+    objective = FineTuning(
+        data=load_data(get_task("sst2"), str(folder / "data")),
+        model_path=str(folder / "model"),
+        model_fingerprint="tiny",
+        recipe=Recipe(epochs=2, batch_size=8, max_length=32, evaluations_per_epoch=2),
+        cache=PrefixCache(folder / "cache", None, print),
+    )
+    reported: list[CurvePoint] = []
+    records = [objective(Cell(depth, 3e-3, 1), reported.append).to_dict() for depth in DEPTHS]
+    assert len(reported) == sum(len(record["curve"]) for record in records), "every process reports"
+    name = f"records-{objective.accelerator.num_processes}-{objective.accelerator.process_index}.json"
+    (folder / name).write_text(json.dumps(records))
 
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Of one process, and of each of two, trained at the same time."""
+    """Of this process alone, and of each of two, trained at the same time."""
     folder = tmp_path_factory.mktemp("group")
-    model = tiny.save_model("bert", folder / "model", dropout=False)
-    data = tiny.save_data(folder / "data", TRAIN)
+    tiny.save_model("bert", folder / "model", dropout=False)
+    tiny.save_data(folder / "data", TRAIN)
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    environments = [alone, *group_environments(alone, 2)]
     running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, model, data, str(folder), json.dumps(DEPTHS)], env=environment
-        )
-        for environment in environments
+        subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], env=environment, cwd=ROOT)
+        for environment in group_environments(alone, 2)
     ]
-    assert [process.wait(120) for process in running] == [0, 0, 0]
+    train(str(folder))
+    assert [process.wait(240) for process in running] == [0, 0]
     return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("records-*.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", range(len(DEPTHS)), ids=[f"frozen_layers={depth}" for depth in DEPTHS])
 def test_two_processes_train_as_one(records: dict[str, list[dict[str, Any]]], place: int) -> None:
     alone, first, second = (records[f"records-{name}"][place] for name in ("1-0", "2-0", "2-1"))
