@@ -25,7 +25,9 @@ class Recipe:
         everyday=True,
     )
     optimizer: Literal["adam", "adamw"] = setting("adamw", help="the optimiser")
-    weight_decay: float = setting(0.0, help="the optimiser's weight decay", least=0, most=1000)
+    weight_decay: float = setting(
+        0.0, help="the optimiser's weight decay, of all but biases and norms", least=0, most=1000
+    )
     warmup: float = setting(
         0.0, metavar="EPOCHS", help="epochs of linear warm-up before the linear decay", least=0, most=10_000
     )

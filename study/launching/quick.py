@@ -23,5 +23,5 @@ def quick_defaults(usual: Defaults, subject: Subject, train_examples: int) -> De
         learning_rates=RATES,
         seeds=SEEDS,
         train_sizes=(EXAMPLES,) if train_examples > EXAMPLES else (None,),
-        recipe={**usual.recipe, "prefix": "cached"},
+        recipe={**usual.recipe, "prefix": "cached", "group_by_length": True},
     )

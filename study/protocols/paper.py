@@ -52,6 +52,7 @@ class Paper(Protocol):
             "evaluations_per_epoch": 1,
             "score": "last",
             "prefix": "live",
+            "group_by_length": False,
         }
         return Defaults(frozen_layers=subject.upper_half, seeds=(1, 2, 3, 4, 5), recipe=recipe)
 
