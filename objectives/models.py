@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,8 @@ def identify(model: str) -> ModelIdentity:
     path = resolve_path(model)
     is_folder = Path(path).is_dir()
     fingerprint = _hash_folder(Path(path)) if is_folder else str(config._commit_hash)
-    name = Path(path).name if is_folder and model != DEMO else model
+    # As it was named: a link says more of a model than the snapshot folder behind it.
+    name = Path(os.path.abspath(Path(model).expanduser())).name if is_folder and model != DEMO else model
     return ModelIdentity(name, path, fingerprint, count_layers(config, model))
 
 

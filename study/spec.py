@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from study.cli import command
 
-EXAMPLES = """  elsa spec mrpc-bert-base-grid > study.toml
-  elsa launch --spec study.toml --seeds 5 --study mrpc-five-seeds"""
+EXAMPLES = """  elsa spec reviews-bert-base-grid > study.toml
+  elsa launch --spec study.toml --seeds 5 --study reviews-five-seeds"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from study.workers.jobs import Places, load_jobs
 from study.workers.options import Answering, Caching, Working
 
 EXAMPLES = """  elsa work mrpc-bert-base-grid --storage postgresql://elsa@db/elsa
-  elsa work mrpc-my-model-grid --model ./my-model --data ./my-data --workers 4
+  elsa work reviews-my-model-grid --model ./my-model --data ./reviews.csv --workers 4
   elsa work mrpc-bert-base-grid rte-bert-base-grid --storage-file ~/.elsa-storage"""
 
 

@@ -119,3 +119,19 @@ def packages_imported(path: Path) -> set[str]:
 def test_analysis_and_workers_load_without_torch(module: str) -> None:
     code = f"import sys, study.{module}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_only_task_files_published_figures_and_the_demo_know_a_tasks_name() -> None:
+    from objectives.tasks import shipped, task_key
+
+    may = {"objectives/demo", "study/analysis/published.py", "study/analysis/paper_claims.py"}
+    for room in ROOMS:
+        for path in (ROOT / room).rglob("*.py"):
+            where = path.relative_to(ROOT).as_posix()
+            if any(where.startswith(place) for place in may):
+                continue
+            texts = (
+                node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+            )
+            named = {text for text in texts if isinstance(text, str) and task_key(text) in shipped()}
+            assert not named, f"{where} knows {named}"

@@ -34,7 +34,7 @@ class Analysis:
     outliers: Outliers
     pairing: Pairing
     as_paper: bool
-    """CoLA and WNLI left out of a model's one number."""
+    """The tasks that the paper leaves out are left out of a model's one number."""
     draws: int
     thresholds: tuple[float, ...]
     curves: tuple[Curve, ...]

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from objectives.depths import tuned_layers
+from study.analysis import published
 from study.analysis.chance import task_key
 from study.analysis.measure import TRY
 from study.analysis.points import OperatingPoint
 
-EXCLUDED = ("cola",)
-"""Left out of the paper's number, which calls it an outlier."""
-LEFT_OUT = {"wnli": "the paper's tables leave WNLI out: full fine-tuning does not beat its majority class"}
 _MOST_UNKNOWN = 0.005
 
 
@@ -52,7 +50,7 @@ class ModelPoint:
 
 
 def model_points(points: Sequence[OperatingPoint], *, as_paper: bool = False) -> list[ModelPoint]:
-    """One per model, protocol, train size and threshold; as the paper has it, without CoLA and WNLI."""
+    """One per model, protocol, train size and threshold; as the paper, without what it leaves out."""
     together: dict[tuple[str, str | None, int | None, float], list[OperatingPoint]] = {}
     for p in points:
         together.setdefault((p.model, p.protocol, p.train_size, p.threshold), []).append(p)
@@ -60,9 +58,11 @@ def model_points(points: Sequence[OperatingPoint], *, as_paper: bool = False) ->
 
 
 def _model_point(points: Sequence[OperatingPoint], as_paper: bool) -> ModelPoint:
-    excluded = tuple(sorted({p.task for p in points if as_paper and task_key(p.task) in EXCLUDED}))
+    excluded = tuple(sorted({p.task for p in points if as_paper and task_key(p.task) in published.EXCLUDED}))
     left_out = {
-        p.task: LEFT_OUT[task_key(p.task)] for p in points if as_paper and task_key(p.task) in LEFT_OUT
+        p.task: published.LEFT_OUT[task_key(p.task)]
+        for p in points
+        if as_paper and task_key(p.task) in published.LEFT_OUT
     }
     voting = [p for p in points if p.task not in excluded and p.task not in left_out]
     measured = [p for p in voting if p.tuned_layers is not None]

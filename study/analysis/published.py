@@ -17,6 +17,10 @@ RUNS = 5
 TASKS = ("sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 """The tasks behind that number: CoLA is left out, WNLI was never in the tables."""
 
+EXCLUDED = ("cola",)
+"""Left out of that number, which calls it an outlier."""
+LEFT_OUT = {"wnli": "the paper's tables leave WNLI out: full fine-tuning does not beat its majority class"}
+
 EVERYTHING_FROZEN = 0.64
 """Mean quality with all layers frozen, relative to full, over models and tasks."""
 

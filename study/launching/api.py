@@ -158,6 +158,32 @@ class Study:
         reading, analysis = self._analysed()
         return write(reading.table, analysis, Path(folder), provenance=reading.provenance)[0]
 
+    def export(
+        self,
+        out: str | Path,
+        *,
+        threshold: float | None = None,
+        frozen_layers: int | None = None,
+        seed: int | None = None,
+        best: bool = False,
+        train_size: int | None = None,
+        tuned_only: bool = False,
+    ) -> Path:
+        """Write the fine-tuned model of an operating point, as `elsa export` does; its folder."""
+        from study.models.choice import Wanted
+        from study.models.export_study import export
+        from study.models.exporting import check_out
+
+        folder = Path(out)
+        check_out(folder)
+        wanted = Wanted(
+            threshold=threshold, frozen_layers=frozen_layers, seed=seed, best=best, train_size=train_size
+        )
+        places = Places() if self._request is None else places_of(self._request)
+        with self._stored() as study:
+            export(study, wanted, places, folder, tuned_only=tuned_only)
+        return folder
+
     def __repr__(self) -> str:
         return f"Study({self.name!r}, storage={_display(self._storage)!r})"
 

@@ -23,8 +23,9 @@ from study.workers.options import Answering, Caching, Working
 from study.workers.slurm_settings import Slurm
 
 EXAMPLES = """  elsa launch --demo --task mrpc
+  elsa launch --data reviews.csv --quick
+  elsa launch --data reviews.csv --label stars --model ./my-model --frozen-layers 0,6-12 --dry-run
   elsa launch --task mrpc --model roberta-base --seeds 5
-  elsa launch --task sst2 --model ./my-model --data ./my-data --frozen-layers 0,6-12 --dry-run
   elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
   elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4
   elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""

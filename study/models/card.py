@@ -26,14 +26,23 @@ TEST = "test_"
 
 
 def card(
-    name: str, spec: StudySpec, choice: Choice, record: TrialRecord, comparison: str, reading: Reading
+    name: str,
+    spec: StudySpec,
+    choice: Choice,
+    record: TrialRecord,
+    comparison: str,
+    reading: Reading,
+    *,
+    tuned_only: bool = False,
 ) -> str:
     """`record` is of the exported weights; `comparison` sets its score beside the study's."""
+    task = spec.described_task()
     parts = [
         _front_matter(name, spec, record),
         f"# {escape(f'{spec.model} on {names.task_name(spec.task)}')}",
         _what(name, spec, choice, record, comparison),
-        _use(spec),
+        _use(_TUNED if tuned_only else _FULL, pairs=len(task.text) == 2, multi_label=task.multi_label),
+        escape(_answers(spec)),
         _numbers(spec, choice, record, reading),
         "## The study",
         _study(choice, reading),
@@ -106,14 +115,33 @@ def _what(name: str, spec: StudySpec, choice: Choice, record: TrialRecord, compa
     )
 
 
-def _use(spec: StudySpec) -> str:
-    task = spec.described_task()
-    text = '{"text": "first", "text_pair": "second"}' if len(task.text) == 2 else '"some text"'
-    options = ", top_k=None" if task.multi_label else ""
-    return (
-        "## Use\n\n```python\nfrom transformers import pipeline\n\n"
-        f'classify = pipeline("text-classification", "this folder"{options})\n'
-        f"classify({text}, truncation=True)\n```\n\n" + escape(_answers(spec))
+_FULL = """from transformers import pipeline
+
+classify = pipeline("text-classification", "this folder"{options})
+classify({text}, truncation=True)"""
+_TUNED = """from study.models import load_many
+
+models = load_many(["this folder"])  # and others of the same base: their shared layers run once
+models.predict({text})"""
+
+
+def _use(code: str, *, pairs: bool, multi_label: bool) -> str:
+    """How the folder is loaded: all of it, or only what was tuned."""
+    if code is _TUNED:
+        text = '[("first", "second")]' if pairs else '["some text"]'
+    else:
+        text = '{"text": "first", "text_pair": "second"}' if pairs else '"some text"'
+    options = ", top_k=None" if multi_label else ""
+    found = f"## Use\n\n```python\n{code.format(options=options, text=text)}\n```"
+    more = "`elsa export --merge` makes a folder of it that Transformers loads by itself."
+    return f"{found}\n\n{more}" if code is _TUNED else found
+
+
+def merged(text: str, *, pairs: bool, multi_label: bool) -> str:
+    """The card of a tuned-only folder as that of the whole model."""
+    use = _use(_FULL, pairs=pairs, multi_label=multi_label)
+    return re.sub(
+        r"^## Use\n.*?`elsa export --merge`[^\n]*", lambda _: use, text, flags=re.DOTALL | re.MULTILINE
     )
 
 
@@ -169,7 +197,8 @@ def _costs(choice: Choice, record: TrialRecord, reading: Reading) -> list[tuple[
 
 def _study(choice: Choice, reading: Reading) -> str:
     """The report's answer, operating points and caveats, a heading deeper than in the report."""
-    said = telling(choice.analysis, reading.table, reading.provenance)
+    # Where the database lies is of no use to whoever gets the model.
+    said = telling(choice.analysis, reading.table, replace(reading.provenance, storages=()))
     kept = [section for section in said.sections if section.anchor != "export"]
     text = markdown(replace(said, sections=tuple(kept), facts=()))
     body = text.partition("\n\n")[2]

@@ -37,7 +37,7 @@ def export(
     say(f"training it again{_time(choice)}")
     trained = retrain(spec, choice.cell, choice.record, places)
     say(trained.comparison)
-    text = card(study.name, spec, choice, trained.record, trained.comparison, reading)
+    text = card(study.name, spec, choice, trained.record, trained.comparison, reading, tuned_only=tuned_only)
     depth = choice.cell.frozen_layers
     model = of_objective(trained.objective, spec.described_task(), depth, spec.recipe.max_length)
     if tuned_only:

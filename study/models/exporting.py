@@ -60,7 +60,14 @@ def write_full(trained: Trained, folder: Path, card: str) -> list[Path]:
     trained.model.save_pretrained(folder)
     trained.tokenizer.save_pretrained(folder)
     (folder / CARD).write_text(card, encoding="utf-8")
-    return sorted(folder.iterdir())
+    return _readable(sorted(folder.iterdir()))
+
+
+def _readable(paths: list[Path]) -> list[Path]:
+    """By whom the card is: safetensors lets its owner alone read a file."""
+    for path in paths:
+        path.chmod((path.parent / CARD).stat().st_mode)
+    return paths
 
 
 def write_tuned(trained: Trained, spec: StudySpec, folder: Path, card: str, frozen_layers: int) -> list[Path]:
@@ -71,12 +78,13 @@ def write_tuned(trained: Trained, spec: StudySpec, folder: Path, card: str, froz
         frozen_layers=frozen_layers,
         total_layers=spec.total_layers,
         task=spec.task,
+        text=spec.described_task().text,
         max_length=spec.recipe.max_length,
         config=plain_config(trained.model.config),
     )
     paths = tuned.save(trained.model, about, folder, trained.tuned)
     (folder / CARD).write_text(card, encoding="utf-8")
-    return [*paths, folder / CARD]
+    return _readable([*paths, folder / CARD])
 
 
 def plain_config(config: Any) -> dict[str, Any]:
@@ -91,12 +99,11 @@ def plain_config(config: Any) -> dict[str, Any]:
 
 def merge(folder: str, base: str | None, out: Path) -> list[Path]:
     """A tuned-only folder as a full one, with its card."""
-    from objectives.models import load_tokenizer
+    from study.models.card import merged
 
     about = tuned.read(folder)
     model = tuned.load(folder, base)
-    tokenizer = load_tokenizer(base or about.base)
-    tokenizer.model_max_length = about.max_length
     card = Path(folder) / CARD
     text = card.read_text(encoding="utf-8") if card.exists() else ""
-    return write_full(Trained(model, tokenizer, {}), out, text)
+    text = merged(text, pairs=len(about.text) == 2, multi_label=about.multi_label)
+    return write_full(Trained(model, tuned.tokenizer(about, base), {}), out, text)

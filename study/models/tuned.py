@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
+from objectives.models import PROBLEM_TYPES, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WEIGHTS, ABOUT = "tuned.safetensors", "tuned.json"
 FORMAT = 1
@@ -38,9 +39,15 @@ class Tuned:
     frozen_layers: int
     total_layers: int
     task: str
+    text: tuple[str, ...] = ()
+    """The one or two columns that it reads."""
     max_length: int
     config: Mapping[str, Any]
     """The fine-tuned model's configuration."""
+
+    @property
+    def multi_label(self) -> bool:
+        return self.config.get("problem_type") == PROBLEM_TYPES["multi-label"]
 
 
 def save(model: PreTrainedModel, about: Tuned, folder: Path, tuned: Mapping[str, torch.Tensor]) -> list[Path]:
@@ -119,6 +126,15 @@ def base_model(about: Tuned, base: str | os.PathLike[str] | None) -> PreTrainedM
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UsageError(f"the base model {place} cannot be loaded ({reason}): name it with base") from None
+
+
+def tokenizer(about: Tuned, base: str | os.PathLike[str] | None = None) -> PreTrainedTokenizerBase:
+    """The base's, which cuts texts where the trial cut them."""
+    found = load_tokenizer(str(base if base is not None else about.base))
+    found.model_max_length = about.max_length
+    if found.pad_token_id is None:
+        found.pad_token = found.eos_token
+    return found
 
 
 def _check_base(

@@ -188,15 +188,20 @@ def _export(analysis: Analysis, provenance: Provenance) -> list[Section]:
     trained = [name for name, spec in provenance.studies if not spec.recorded]
     if not trained:
         return []
-    share = f"{min(analysis.thresholds):g}"
-    words = Words(f"This writes the fine-tuned model of the operating point at {share}, with a model card:")
+    words = Words("This writes the fine-tuned model, with a model card, to a folder that Transformers loads:")
     elsewhere = [place for place in provenance.storages if place != default_display()]
     where = ["--storage", elsewhere[0]] if elsewhere else []
     commands = [
-        command_line(["elsa", "export", name, "--threshold", share, "--out", slug(name), *where])
+        command_line(["elsa", "export", name, *_exported(analysis, name), "--out", slug(name), *where])
         for name in trained
     ]
     return [Section("export", "The model", (words, Code("\n".join(commands))))]
+
+
+def _exported(analysis: Analysis, study: str) -> list[str]:
+    """The operating point at the lowest threshold that has one, else the full model."""
+    shares = [p.threshold for p in analysis.points if p.study == study and p.frozen_layers is not None]
+    return ["--threshold", f"{min(shares):g}"] if shares else ["--frozen-layers", "0"]
 
 
 def _beside_the_paper(analysis: Analysis) -> list[Block]:
