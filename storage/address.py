@@ -68,7 +68,7 @@ class Address:
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise UsageError(
                 f"--storage {_recognisable(text)} is not a database URL: use sqlite:///FILE, "
-                "postgresql://USER:PASSWORD@HOST/DATABASE or mysql://USER:PASSWORD@HOST/DATABASE"
+                "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
             ) from None
         scheme, _, driver = url.drivername.partition("+")
         if scheme == "sqlite":

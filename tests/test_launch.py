@@ -434,3 +434,32 @@ def test_the_elsa_command_reaches_the_others_and_guesses() -> None:
     assert dispatch(["layers", "--demo"]) == 0
     with pytest.raises(ElsaError, match="did you mean launch"):
         dispatch(["lunch"])
+
+
+MISTAKES = {
+    "storage": ["--demo", "--task", "mrpc", "--storage", "postgres//x"],
+    "rates": ["--demo", "--task", "mrpc", "--learning-rates", "0"],
+    "threshold": ["--demo", "--task", "mrpc", "--protocol", "adaptive", "--threshold", "1.5"],
+    "task": ["--task", "mrpcc"],
+    "data": ["--task", "mrpc", "--data", "./nowhere"],
+    "model": ["--task", "mrpc", "--model", "./nowhere"],
+    "out": ["--demo", "--task", "mrpc", "--out", "/proc/nowhere"],
+    "table": ["--recorded", "nowhere.csv"],
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_refused_before_anything_slow_is_imported(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom objectives.contract import UsageError\nfrom study.launch import main\n"
+        f"try:\n    main({words!r})\nexcept UsageError as error:\n    print(error)\n"
+        "slow = {'torch', 'transformers', 'datasets', 'optuna', 'pandas', 'sqlalchemy.orm'}\n"
+        "print('imported:', *sorted(slow & set(sys.modules)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    message, imported = answer.stdout.strip().splitlines()
+    assert words[-1] in message or words[-2] in message
+    assert imported == "imported:"
+    assert list(tmp_path.iterdir()) == []

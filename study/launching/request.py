@@ -41,13 +41,19 @@ class StudyRequest:
 
 def check_quickly(request: LaunchRequest) -> None:
     """Refuse within a second what can be refused without loading a model or data."""
+    from objectives.models import resolve_path
     from storage.address import Address, check_sqlite_file
 
     address = Address.parse(request.storage)
     if address.kind == "sqlite" and not request.launching.dry_run:
         check_sqlite_file(address.path, create=True)
-    if not request.inputs.recorded:
+    if request.inputs.recorded:
+        if not Path(request.inputs.recorded).is_file():
+            raise UsageError(f"--recorded {request.inputs.recorded}: no such file")
+    else:
         check_names(request.inputs)
+        for model in request.inputs.model:
+            resolve_path(model)
     _check_out(Path(request.launching.out))
 
 

@@ -11,7 +11,7 @@ from study.launching import here
 from study.launching.arguments import LaunchRequest
 from study.launching.finishing import finish, publishing
 from study.launching.joining import join
-from study.launching.request import StudyRequest, check_quickly, resolve
+from study.launching.request import StudyRequest, resolve
 from study.workers.jobs import Places, make_job
 from study.workers.slurm_settings import Asked
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 def launch(request: LaunchRequest) -> int:
     """The exit code."""
     asked = _asked(request)
-    check_quickly(request)
     shares = [] if asked else here.shares(request.working)
     requests = resolve(request)
     if request.launching.dry_run and request.launching.settle:
