@@ -129,6 +129,11 @@ class Capabilities:
         most = self._offers("recommended_max_memory")  # MPS
         return None if most is None else int(most())
 
+    def free_bytes(self) -> int | None:
+        """The memory that the device has left for all its processes; None where it does not say."""
+        info = self._offers("mem_get_info")
+        return None if info is None else int(info(self.device)[0])
+
     def release_memory(self) -> None:
         """Give what is cached for later back to the device, for its other processes."""
         if empty := self._offers("empty_cache"):

@@ -6,7 +6,7 @@ Tokenisation is done once per model, data and length, and kept in the cache fold
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -68,6 +68,13 @@ class Encoded:
             self.left,
         )
 
+    def slice(self, first: int, last: int) -> Encoded:
+        """The examples from `first` to before `last`; tokens are shared with this one."""
+        begin, end = int(self.offsets[first]), int(self.offsets[last])
+        columns = {name: flat[begin:end] for name, flat in self.columns.items()}
+        offsets = self.offsets[first : last + 1] - begin
+        return Encoded(columns, offsets, self.labels[first:last], self.pad, self.left)
+
     def pad_rows(self, rows: NDArray[np.int64], multiple: int = 1) -> dict[str, NDArray[np.int64]]:
         """Model inputs of these rows, padded to the longest of them, with the attention mask."""
         lengths = self.lengths[rows]
@@ -103,6 +110,18 @@ def encode(
     pads = _pads(tokenizer)
     # Labels come from the data, never from the cache.
     return Encoded(columns, offsets, np.asarray(dataset["label"][:]), pads, left)
+
+
+def join(parts: Sequence[Encoded]) -> Encoded:
+    """All examples of several sets, one after the other."""
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Encoded(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.concatenate([part.labels for part in parts]),
+        parts[0].pad,
+        parts[0].left,
+    )
 
 
 def _pads(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:

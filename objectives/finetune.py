@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from objectives import machine, metrics, predictions
 from objectives.batches import Batch, Loader
+from objectives.building import Builder, weight_digests
 from objectives.capabilities import capabilities, normalised
 from objectives.compiled import Compiled
 from objectives.contract import (
@@ -40,10 +41,11 @@ from objectives.dropout import RandomBits, fast_dropout
 from objectives.encoding import Encoded
 from objectives.evaluation import Evaluation
 from objectives.frozen import Frozen
+from objectives.head_token import find_head_token
 from objectives.masks import unread_masks
 from objectives.models import Pretrained
 from objectives.optimiser import make_optimizer, trainable
-from objectives.prefix import Builder, PrefixCache, weight_digests
+from objectives.prefix import PrefixCache
 from objectives.readout import Readout
 from objectives.replay import Replay
 from objectives.schedule import Schedule
@@ -55,7 +57,8 @@ from objectives.training import Progress, Run, Training
 from objectives.vocabulary import Vocabulary
 
 Result = TypeVar("Result")
-_DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_STORED = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.bfloat16}
+"""States that pass 65,504 would be infinite in fp16."""
 
 
 class FineTuning:
@@ -74,6 +77,7 @@ class FineTuning:
         from datetime import timedelta
 
         self.task, self.recipe, self.cache = data.task, recipe, cache
+        cache.trim()
         self.metric = self.task.scored_by(recipe.accuracy)
         # A process keeps one precision for good, but a worker may move on to a study with another.
         AcceleratorState._reset_state()
@@ -120,8 +124,7 @@ class FineTuning:
             self._splits,
             cache,
             recipe.prefix,
-            _DTYPES[recipe.mixed_precision],
-            self.accelerator.is_main_process,
+            self.accelerator,
         )
         self._vocabulary = Vocabulary(self.model, self._splits.encoded())
         self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
@@ -133,12 +136,36 @@ class FineTuning:
 
     def _builder(self) -> Callable[[Encoded], Builder]:
         weights = weight_digests(self.stack)
-        dtype = _DTYPES[self.recipe.mixed_precision]
 
         def build(encoded: Encoded) -> Builder:
-            return Builder(self.model, self._replay, encoded, weights, dtype, self.accelerator.autocast)
+            return Builder(
+                self.model,
+                self._replay,
+                encoded,
+                weights,
+                _STORED[self.recipe.mixed_precision],
+                self.accelerator.autocast,
+                self.recipe.mixed_precision,
+                find_head_token(self.model, self._replay, left=encoded.left),
+            )
 
         return build
+
+    def nearest(self) -> Sequence[int]:
+        """The depths whose trials could begin at once, the one whose states are open first."""
+        if self.recipe.prefix != "cached":
+            return ()
+        stored = self.cache.stored(self._splits.builder)
+        opened = self._frozen.open_depth
+        return stored if opened is None else [opened, *(depth for depth in stored if depth != opened)]
+
+    def tell_wanted(self, wanted: Callable[[], Collection[int]]) -> None:
+        """From now on states are built for all depths that `wanted` names, as far as there is room."""
+        self._frozen.wanted = wanted
+
+    def rest(self) -> None:
+        """No trial is at hand: let go of what others may need room for."""
+        self._frozen.release()
 
     def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         try:
@@ -197,7 +224,7 @@ class FineTuning:
             evaluation_seconds=round(progress.evaluation_seconds, 4),
             prefix_seconds=self._frozen.seconds,
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
-            peak_memory_bytes=peak.bytes(),
+            peak_memory_bytes=peak.bytes() - self._frozen.device_bytes,
             prefix=prefix,
             predictions=self._packed(progress),
             device=self._can.name,

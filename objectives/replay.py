@@ -60,7 +60,9 @@ class Replay:
             for layer in skipped:
                 del layer.forward
 
-    def compute(self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], depth: int) -> torch.Tensor:
+    def compute(
+        self, model: PreTrainedModel, inputs: dict[str, torch.Tensor], depth: int, dtype: torch.dtype
+    ) -> torch.Tensor:
         """The states of one batch, as the cache would hold them: no dropout, no gradient."""
         import torch
 
@@ -71,13 +73,36 @@ class Replay:
         try:
             with (
                 torch.no_grad(),
+                self.rounding(dtype),
                 self.capturing([depth], lambda _depth, states: taken.append(states)) as forward,
             ):
                 forward(model, inputs)
         finally:
             self._paused = False
             model.train(training)
-        return taken[0]
+        return taken[0].to(dtype)
+
+    @contextmanager
+    def rounding(self, dtype: torch.dtype) -> Iterator[None]:
+        """While it lasts, what every layer passes on is rounded to what can be stored.
+
+        So that stored states are the same whichever stored depth they were computed from.
+        """
+        if dtype.itemsize >= 4:
+            yield
+            return
+
+        def rounded(_module: nn.Module, _args: Any, output: Any) -> Any:
+            states = output if self._arity == 0 else output[0]
+            states = states.to(dtype).to(states.dtype)
+            return states if self._arity == 0 else (states, *output[1:])
+
+        hooks = [layer.register_forward_hook(rounded) for layer in self.stack.layers]
+        try:
+            yield
+        finally:
+            for handle in hooks:
+                handle.remove()
 
     @contextmanager
     def capturing(

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from objectives.batches import Split
 from objectives.data import draw_subset, split_selection
-from objectives.encoding import Encoded, encode, training_batches
+from objectives.encoding import Encoded, encode, join, training_batches
 
 if TYPE_CHECKING:
+    from objectives.batches import Stored
+    from objectives.building import Builder
     from objectives.contract import Recipe
     from objectives.data import TaskData
     from objectives.models import Pretrained
-    from objectives.prefix import Builder, PrefixCache
 
 SELECTION = "selection"
 TEST = "test"
@@ -67,7 +68,14 @@ class Splits:
             examples[TEST] = tokens(TEST, data.test)
         if held is not None:
             examples[SELECTION] = whole.take(held)
-        self._splits = {name: Split(encoded, builder(encoded)) for name, encoded in examples.items()}
+        # States are stored of all splits together: one file per depth.
+        joined = join(list(examples.values()))
+        ends = np.cumsum([len(encoded) for encoded in examples.values()])
+        self._splits = {
+            name: Split(joined.slice(int(end) - len(encoded), int(end)), int(end) - len(encoded))
+            for (name, encoded), end in zip(examples.items(), ends, strict=True)
+        }
+        self.builder = builder(joined)
 
     def __getitem__(self, name: str) -> Split:
         return self._splits[name]
@@ -106,11 +114,16 @@ class Splits:
                 if taken > done:
                     yield rows[batch]
 
-    def state_bytes(self) -> int:
-        """Of one depth's states of all splits."""
-        return sum(split.builder.size() for split in self._splits.values())
+    def training_share(self) -> float:
+        """Of all tokens, those of the training examples."""
+        return float(self["train"].encoded.offsets[-1] / self.builder.encoded.offsets[-1])
 
-    def load_states(self, cache: PrefixCache, depth: int) -> None:
-        """Give every split its states after this many layers; none at depth 0 and below."""
+    @property
+    def states(self) -> Stored | None:
+        """Of all examples at the trial's depth, where they are cached."""
+        return self["train"].states
+
+    @states.setter
+    def states(self, states: Stored | None) -> None:
         for split in self._splits.values():
-            split.states = cache.states(split.builder, depth) if depth >= 1 else None
+            split.states = states

@@ -20,16 +20,19 @@ import tiny
 from accelerate.state import PartialState
 
 from objectives import capabilities, finetune
+from objectives.capabilities import Capabilities
 from objectives.contract import Cell, Recipe
 from objectives.data import load_data
 from objectives.finetune import FineTuning
 from objectives.prefix import PrefixCache
+from objectives.states import DeviceStates
 from objectives.tasks import get_task
 
 LAYERS = 2
 DEPTHS = (0, 1, LAYERS)
 LAYER_NAMES = {"distilbert": "n_layers", "xlnet": "n_layer", "gpt2": "n_layer"}
-WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:]}
+WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:], "resident": DEPTHS[1:]}
+"""Resident is cached, with the states in the device's memory."""
 CHECK_STEPS = 100
 
 
@@ -40,6 +43,8 @@ def make(folder: Path, family: str, device: str, way: str, *, dropout: bool, tra
         tiny.save_model(family, model, dropout=dropout, **changes)
     os.environ["ACCELERATE_TORCH_DEVICE"] = device
     PartialState._reset_state()
+    free = 10**9 if way == "resident" else None
+    Capabilities.free_bytes = lambda self: free  # type: ignore[method-assign]
     return FineTuning(
         data=load_data(get_task("sst2"), tiny.save_data(folder / f"data-{train}", train, 8)),
         model_path=str(model),
@@ -67,6 +72,7 @@ def trial(objective: FineTuning, depth: int) -> dict[str, Any]:
         "losses": [point.train_loss for point in record.curve],
         "score": record.score,
         "prefix": record.prefix,
+        "resident": isinstance(objective._splits.states, DeviceStates),
         "ran_on": record.device,
         "reads": [after - before for before, after in pairwise(counts)],
         "devices": sorted({parameter.device.type for parameter in objective.model.parameters()}),

@@ -21,7 +21,7 @@ def split() -> Split:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = np.arange(offsets[-1], dtype=np.int32) + 10
     encoded = Encoded({"input_ids": tokens}, offsets, np.arange(7), {"input_ids": 0}, left=False)
-    return Split(encoded, builder=None)  # type: ignore[arg-type]
+    return Split(encoded)
 
 
 def rows(*numbers: int) -> Rows:

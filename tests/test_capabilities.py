@@ -59,7 +59,7 @@ def test_the_thread_that_loads_batches_pins_them_for_its_own_gpu(
         return block
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    monkeypatch.setattr(Loader, "_on_device", lambda self, batch: batch)
+    monkeypatch.setattr(Loader, "_on_device", lambda self, split, batch: batch)
     encoded = Encoded(
         {"input_ids": np.arange(5, dtype=np.int32)},
         np.array([0, 2, 5]),
@@ -69,9 +69,7 @@ def test_the_thread_that_loads_batches_pins_them_for_its_own_gpu(
     )
     # As Accelerate names it in a single process.
     loader = Loader(torch.device("cuda"))
-    batches: list[Batch] = list(
-        loader.training(Split(encoded, builder=None), [np.array([0, 1])])  # type: ignore[arg-type]
-    )
+    batches: list[Batch] = list(loader.training(Split(encoded), [np.array([0, 1])]))
     assert batches[0].labels.tolist() == [0, 1]
     assert len(where) == 3, "tokens, mask and labels"
     assert all(name.startswith("batches") for name in where)

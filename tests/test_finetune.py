@@ -24,6 +24,7 @@ from objectives.machine import private_memory_bytes
 from objectives.models import identify
 from objectives.prefix import PrefixCache
 from objectives.schedule import Schedule
+from objectives.states import DeviceStates
 from objectives.tasks import get_task
 
 Make = Callable[..., FineTuning]
@@ -39,6 +40,7 @@ def make(tmp_path: Path) -> Make:
         warn: Callable[[str], None] = print,
         train: int = 48,
         largest: int | None = None,
+        cache: Path = tmp_path / "cache",
         changes: dict[str, Any] | None = None,
         **recipe: Any,
     ) -> FineTuning:
@@ -49,7 +51,7 @@ def make(tmp_path: Path) -> Make:
             model_path=path,
             model_fingerprint=identify(path).fingerprint,
             recipe=Recipe(**{"epochs": 2, "batch_size": 8, "max_length": 32, **recipe}),
-            cache=PrefixCache(tmp_path / "cache", budget, warn),
+            cache=PrefixCache(cache, budget, warn),
             largest_train_size=largest,
         )
 
@@ -190,6 +192,41 @@ def test_a_cache_beyond_the_budget_gives_the_same_numbers_and_says_so(make: Make
     assert losses(kept) == pytest.approx(losses(computed), rel=1e-6)
     assert kept.metrics == computed.metrics
     assert "exceed the budget of 100" in said[0]
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("dropout", [False, True])
+def test_stored_one_by_one_together_as_one_token_or_not_at_all_the_numbers_are_the_same(
+    make: Make, family: str, dropout: bool, tmp_path: Path
+) -> None:
+    """Of the last two depths: at the last one most heads read but one token."""
+    deepest = tiny.LAYERS
+    usual = make(family, dropout=dropout, epochs=1)
+    usual.tell_wanted(lambda: (1, deepest - 1, deepest))
+    whole = make(family, dropout=dropout, epochs=1, cache=tmp_path / "whole")
+    assert whole._splits.builder.head_token is not None
+    whole._splits.builder.head_token = None
+    none = make(family, dropout=dropout, epochs=1, cache=tmp_path / "none", budget=100, warn=lambda _: None)
+    for depth in (deepest - 1, deepest):
+        records = [run(objective, depth) for objective in (usual, whole, none)]
+        assert [record.prefix for record in records] == ["cached", "cached", "uncached"]
+        for record in records[1:]:
+            assert losses(record) == pytest.approx(losses(records[0]), rel=1e-5)
+            assert record.metrics == records[0].metrics
+    sizes = [objective._splits.builder.size(deepest) for objective in (usual, whole)]
+    assert sizes[0] * 3 < sizes[1]
+    assert usual.cache.stored(usual._splits.builder) == [1, deepest - 1, deepest], "in one pass"
+
+
+def test_states_on_the_device_give_the_same_numbers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped, moved = make("gpt2"), make("gpt2")
+    expected = {depth: run(mapped, depth) for depth in (2, tiny.LAYERS)}
+    monkeypatch.setattr(Capabilities, "free_bytes", lambda self: 10**9)
+    for depth, record in expected.items():
+        found = run(moved, depth)
+        assert isinstance(moved._splits.states, DeviceStates)
+        assert losses(found) == losses(record)
+        assert found.metrics == record.metrics
 
 
 def test_a_disk_that_cannot_hold_the_states_gives_the_same_numbers_and_says_so(make: Make) -> None:

@@ -19,7 +19,7 @@ import torch
 
 ROOT = Path(__file__).parent.parent
 DEPTHS = (0, 1, 2)
-WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:]}
+WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:], "resident": DEPTHS[1:]}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 Trials = dict[tuple[Any, ...], dict[str, Any]]
@@ -51,7 +51,8 @@ def test_a_family_trains_there_with_the_cpus_numbers_and_no_read_back_in_a_step(
             assert "error" not in there, f"{way} at {depth}: {there['error']}"
             assert there["losses"] == pytest.approx(here["losses"], rel=1e-4), (way, depth)
             assert there["score"] == here["score"]
-            assert there["prefix"] == (way if depth else None)
+            assert there["prefix"] == (None if depth == 0 else "cached" if way == "resident" else way)
+            assert there["resident"] == (way == "resident")
             assert there["ran_on"] == "a pretend GPU"
             assert there["reads"] == [0, 2], "one of the loss and one of the evaluation, after the last step"
 
