@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -77,16 +78,17 @@ def _children(parent: int) -> list[int]:
     return [int(pid) for pid in listed.read_text().split()]
 
 
+@pytest.mark.slow
 def test_workers_share_a_study_and_a_killed_one_comes_back(
     tmp_path: Path, table: Path, sqlite_url: str
 ) -> None:
     launcher = start(
-        ["--recorded", table, "--recorded-delay", 0.3, "--storage", sqlite_url, "--workers", 3, *QUICK],
+        ["--recorded", table, "--recorded-delay", 0.3, "--storage", sqlite_url, "--workers", 2, *QUICK],
         tmp_path,
     )
     wait_until(lambda: "COMPLETE" in states(sqlite_url), "a result")
     os.kill(_children(launcher.pid)[1], signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=90)
+    output, _ = launcher.communicate(timeout=240)
     assert launcher.returncode == 0, output
     found = states(sqlite_url)
     assert found.count("COMPLETE") == 20
@@ -95,15 +97,13 @@ def test_workers_share_a_study_and_a_killed_one_comes_back(
     assert "tune " in output
     assert (tmp_path / "report").is_dir()
     logs = list((tmp_path / "cache" / "logs").glob("*/*.log"))
-    assert len(logs) == 3
+    assert len(logs) == 2
     assert str(logs[0].parent) in output
-    assert {line.split()[0] for line in output.splitlines() if "f1 0." in line} >= {"w0", "w2"}
+    assert {line.split()[0] for line in output.splitlines() if "f1 0." in line} >= {"w0"}
 
 
-@pytest.mark.parametrize(
-    ("signum", "code", "workers"),
-    [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 2), (signal.SIGHUP, 129, 2), (signal.SIGHUP, 129, 1)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "code", "workers"), [(signal.SIGINT, 130, 2), (signal.SIGHUP, 129, 1)])
 def test_a_signal_releases_every_trial(
     tmp_path: Path, table: Path, sqlite_url: str, signum: int, code: int, workers: int
 ) -> None:
@@ -114,27 +114,44 @@ def test_a_signal_releases_every_trial(
     wait_until(lambda: states(sqlite_url).count("RUNNING") == workers, "running trials")
     launcher.send_signal(signum)
     wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials")
-    output, _ = launcher.communicate(timeout=60)
+    output, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == code
     assert "run the same command again" in output
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_is_passed_on_and_named_by_the_exit_code(tmp_path: Path, signum: signal.Signals) -> None:
+    program = (
+        "import pathlib, signal, sys, time; here = pathlib.Path(sys.argv[1])\n"
+        f"signal.signal({int(signum)}, lambda *_: ((here / 'told').touch(), sys.exit(0)))\n"
+        "(here / 'ready').touch(); time.sleep(600)"
+    )
+
+    def interrupt() -> None:
+        wait_until((tmp_path / "ready").exists, "a worker")
+        os.kill(os.getpid(), signum)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    assert supervise([*worker(program), str(tmp_path)], [Share()], Shown(), tmp_path) == 128 + signum
+    assert (tmp_path / "told").exists()
+
+
+@pytest.mark.slow
 def test_workers_release_their_trials_when_the_launcher_is_killed(
     tmp_path: Path, table: Path, sqlite_url: str
 ) -> None:
     launcher = start(
-        ["--recorded", table, "--recorded-delay", 30, "--storage", sqlite_url, "--workers", 2], tmp_path
+        ["--recorded", table, "--recorded-delay", 600, "--storage", sqlite_url, "--workers", 2], tmp_path
     )
     wait_until(lambda: states(sqlite_url).count("RUNNING") == 2, "two running trials")
     workers = _children(launcher.pid)
     launcher.kill()
-    wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials", seconds=5)
-    wait_until(
-        lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "no worker left", seconds=10
-    )
+    wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials")
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), "no worker left")
     launcher.communicate()
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_no_work(tmp_path: Path, table: Path, sqlite_url: str) -> None:
     """As `launch 2>&1 | head -4`."""
     launcher = start(
@@ -145,11 +162,12 @@ def test_a_reader_that_leaves_ends_no_work(tmp_path: Path, table: Path, sqlite_u
     for _ in range(4):
         launcher.stdout.readline()
     launcher.stdout.close()
-    assert launcher.wait(60) == 0
+    assert launcher.wait(240) == 0
     assert states(sqlite_url) == ["COMPLETE"] * 20
     assert list((tmp_path / "report").rglob("report.html"))
 
 
+@pytest.mark.slow
 def test_a_job_that_starts_while_the_database_is_away_waits_for_it(
     tmp_path: Path, postgresql: Server
 ) -> None:
@@ -162,7 +180,7 @@ def test_a_job_that_starts_while_the_database_is_away_waits_for_it(
             job.wait(6)
     finally:
         postgresql.start()
-    output, _ = job.communicate(timeout=90)
+    output, _ = job.communicate(timeout=240)
     assert job.returncode == 0, output
     assert states(url) == ["COMPLETE"] * 2
 
@@ -185,20 +203,21 @@ def test_a_display_that_breaks_lets_the_workers_release_their_trials(tmp_path: P
     program = (
         "import pathlib, signal, sys, time; here = pathlib.Path(sys.argv[1]); "
         "signal.signal(signal.SIGTERM, lambda *_: ((here / 'released').touch(), sys.exit(143))); "
-        'print(\'{"kind": "idle", "worker": "w", "study": "s"}\', flush=True); time.sleep(60)'
+        'print(\'{"kind": "idle", "worker": "w", "study": "s"}\', flush=True); time.sleep(600)'
     )
     with pytest.raises(RuntimeError, match="no such colour"):
         supervise([*worker(program), str(tmp_path)], [Share()], Broken(), tmp_path)
     assert (tmp_path / "released").exists()
 
 
+@pytest.mark.slow
 def test_a_trial_that_runs_too_long_is_ended_recorded_and_tried_again(
     tmp_path: Path, sqlite_url: str
 ) -> None:
     table = write_table(tmp_path / "one.csv", depths=1, seeds=1)
     limits = ["--recorded-delay", 600, "--trial-timeout", 1, "--max-retries", 1]
     launcher = start(["--recorded", table, *limits, "--storage", sqlite_url], tmp_path)
-    output, _ = launcher.communicate(timeout=120)
+    output, _ = launcher.communicate(timeout=240)
     assert launcher.returncode == 1, output
     with closing(Database.open(sqlite_url)) as database:
         trials = database.study("mrpc-bert-base-grid").trials()
@@ -207,16 +226,17 @@ def test_a_trial_that_runs_too_long_is_ended_recorded_and_tried_again(
     assert "ended a trial that ran too long, starts again" in output
 
 
+@pytest.mark.slow
 def test_a_stopped_launcher_holds_no_worker_up(tmp_path: Path, sqlite_url: str) -> None:
-    table = write_table(tmp_path / "many.csv", depths=13, seeds=60)
+    table = write_table(tmp_path / "many.csv", depths=13, seeds=40)
     launcher = start(["--recorded", table, "--storage", sqlite_url, "--workers", 1], tmp_path)
-    wait_until(lambda: states(sqlite_url).count("COMPLETE") > 5, "the first results")
+    wait_until(lambda: "COMPLETE" in states(sqlite_url), "the first results")
     launcher.send_signal(signal.SIGSTOP)
     try:
         wait_until(lambda: set(states(sqlite_url)) == {"COMPLETE"}, "all results", seconds=240)
     finally:
         launcher.send_signal(signal.SIGCONT)
-    output, _ = launcher.communicate(timeout=120)
+    output, _ = launcher.communicate(timeout=240)
     assert launcher.returncode == 0, output
 
 
@@ -229,6 +249,7 @@ def test_a_pipe_that_breaks_elsewhere_is_no_success() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.slow
 def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str, workers: int) -> None:
     inside, outside = pty.openpty()
     launcher = start(
@@ -245,7 +266,7 @@ def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str
         except OSError:
             break
     os.close(inside)
-    assert launcher.wait(60) == 0
+    assert launcher.wait(240) == 0
     text = shown.decode()
     for heading in ("worker", "trains", "loss", "f1", "left"):
         assert heading in text
@@ -295,12 +316,15 @@ def test_each_worker_sees_its_own_gpus_and_threads(tmp_path: Path, monkeypatch: 
 
 
 def test_a_second_sigint_ends_at_once(tmp_path: Path) -> None:
-    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    stubborn = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
     program = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import sys
 from pathlib import Path
-from test_supervise import Share, Shown, supervise, worker
-supervise(worker({stubborn!r}), [Share()], Shown(), Path({str(tmp_path)!r}))
+from study.workers import supervise
+from study.workers.devices import Share
+supervise.STOP_SECONDS = 3600
+command = [sys.executable, "-c", {stubborn!r}]
+supervise.supervise(command, [Share()], supervise.Nothing(), Path({str(tmp_path)!r}))
 """
     supervisor = subprocess.Popen([sys.executable, "-c", program])
     wait_until(lambda: len(_children(supervisor.pid)) == 1, "a worker")
@@ -309,9 +333,15 @@ supervise(worker({stubborn!r}), [Share()], Shown(), Path({str(tmp_path)!r}))
     supervisor.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert supervisor.poll() is None
-    supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(5) == 130
-    wait_until(lambda: not Path(f"/proc/{child}").exists(), "no worker left", seconds=5)
+
+    def ended() -> bool:
+        # Signals that come at once are one signal.
+        supervisor.send_signal(signal.SIGINT)
+        return supervisor.poll() is not None
+
+    wait_until(ended, "the supervisor has ended")
+    assert supervisor.returncode == 130
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "no worker left")
 
 
 def _handled(pid: int) -> str:
