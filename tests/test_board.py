@@ -10,11 +10,12 @@ import pytest
 import stored
 from rich.console import Console
 
-from objectives.contract import Cell, CurvePoint
+from objectives.contract import Cell, CurvePoint, TrialRecord
 from storage.database import Database
 from study.progress import board as boards
 from study.progress.board import Board
 from study.progress.live_table import LiveTable
+from study.progress.standing import Standing
 from study.workers.events import Event
 
 CELL = Cell(12, 3e-5, 12)
@@ -67,3 +68,20 @@ def test_a_worker_between_two_cells_says_what_it_does(board: Board) -> None:
     tell(board, "claimed")
     tell(board, "failed", reason="out of memory")
     assert "looking for a cell" in shown(board, 80)[-1]
+
+
+def test_the_time_left_is_not_worked_out_at_every_event(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It walks all waiting cells, and a large study has hundreds of events a second."""
+    asked = []
+
+    def walk(standing: Standing, workers: int) -> float:
+        asked.append(workers)
+        return 1.0
+
+    monkeypatch.setattr(Standing, "seconds_left", walk)
+    monkeypatch.setattr(boards, "ESTIMATE_SECONDS", 3600.0)
+    for _ in range(20):
+        tell(board, "finished", record=TrialRecord(metric="f1", score=0.5), seconds=1.0)
+    assert len(asked) == 1

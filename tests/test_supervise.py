@@ -136,6 +136,27 @@ def test_a_signal_is_passed_on_and_named_by_the_exit_code(tmp_path: Path, signum
     assert (tmp_path / "told").exists()
 
 
+def test_a_flood_of_events_makes_nobody_deaf(tmp_path: Path) -> None:
+    """A display that cannot keep up with its workers must not keep a signal waiting."""
+
+    class Slow(Shown):
+        def event(self, event: Event) -> None:
+            super().event(event)
+            time.sleep(0.01)
+
+    flood = 'print("\\n".join([\'{"kind": "idle", "worker": "w", "study": "s"}\'] * 10_000), flush=True)'
+    shown = Slow()
+
+    def interrupt() -> None:
+        wait_until(lambda: len(shown.events) > 5, "events")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    code = supervise(worker(f"import time; {flood}; time.sleep(600)"), [Share()], shown, tmp_path)
+    assert code == 128 + signal.SIGTERM
+    assert len(shown.events) < 9_000, "it showed all of them first"
+
+
 @pytest.mark.slow
 def test_workers_release_their_trials_when_the_launcher_is_killed(
     tmp_path: Path, table: Path, sqlite_url: str
