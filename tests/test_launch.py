@@ -265,6 +265,18 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not (place / "elsa.db").exists()
 
 
+def test_texts_longer_than_the_models_positions_are_cut_and_that_is_said(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"sentence": " ".join(f"w{i % 60}" for i in range(200)), "label": label} for label in (0, 1) * 8]
+    for name in ("train", "validation"):
+        (place / "data" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert launch.main([*BASE, "--frozen-layers", "4", "--seeds", "1", "--workers", "0"]) == 0
+    assert "100.0 % of the training examples are longer than 64 tokens and are cut" in capsys.readouterr().out
+    assert here() == 0
+    assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"]
+
+
 def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch.main([*BASE, "--protocol", "paper", "--dry-run"]) == 0
     shown = capsys.readouterr().out
@@ -340,6 +352,11 @@ BAD = {
     "a million workers": ([*BASE, "--workers", "1000000"], 2, "--workers 1000000"),
     "a range without end": ([*BASE, "--frozen-layers", "0-99999999"], 2, "more than 100,000 values"),
     "a name of 300 characters": ([*BASE, "--study", "x" * 300], 2, "1 to 200 printable characters"),
+    "longer than the model's positions": (
+        [*BASE, "--max-length", "65"],
+        2,
+        "--max-length 65 is beyond tiny-bert, which takes 64 tokens",
+    ),
     "grace too short": ([*BASE, "--heartbeat", "60", "--grace", "60"], 2, "too short"),
 }
 
