@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parent.parent / "scripts" / "bench_analysis.py"
 
 
@@ -15,6 +17,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_many_trials_are_analysed_within_a_gigabyte() -> None:
     shapes = ["--shape", "grid", "--shape", "grid, seeds contradicted"]
     done = bench(*shapes, "--trials", "20000", "--limit-seconds", "100")

@@ -191,6 +191,7 @@ def served(url: str, *flags: str) -> Iterator[str]:
         process.wait(120)
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_note_and_plots_while_workers_write(database: Database, sqlite_url: str) -> None:
     study = stored.create(database)
     stored.run(study, cells=20)

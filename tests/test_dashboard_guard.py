@@ -219,23 +219,23 @@ def attack(port: int, study_id: int) -> dict[str, list[int]]:
         return found
 
 
-def test_a_browsers_attack_changes_nothing(database: Database, sqlite_url: str) -> None:
+@pytest.mark.slow
+def test_a_browsers_attack_changes_nothing(database: Database) -> None:
     study_id = database.study("mrpc-tiny").study_id
-    with served(sqlite_url, "--write", "--no-refresh") as address:
-        port = urlsplit(address).port
-        assert port is not None
+    with running(dashboard.make_server(database, "127.0.0.1", 0, write=True)) as port:
         found = attack(port, study_id)
         assert found["rebinding"] == [403] * 4
         assert database.study_names() == ["mrpc-tiny"]
         assert optuna_dashboard.get_note(database.study("mrpc-tiny").optuna_study) == ""
         with chromium() as browser:
             page = browser.new_page()
-            page.goto(f"{address}dashboard", wait_until="commit")
+            page.goto(f"http://127.0.0.1:{port}/dashboard", wait_until="commit")
             own = page.evaluate(ATTACK, [f"/api/studies/{study_id}", True])
         assert own[2] == 204, "its own pages may do so"
     assert database.study_names() == []
 
 
+@pytest.mark.slow
 def test_the_attack_works_where_nothing_guards(database: Database) -> None:
     """The control: without the guard a page of anybody renames and deletes."""
     study_id = database.study("mrpc-tiny").study_id
@@ -246,12 +246,14 @@ def test_the_attack_works_where_nothing_guards(database: Database) -> None:
     assert database.study_names() == []
 
 
+@pytest.mark.slow
 def test_the_command_is_read_only_and_can_make_a_token(database: Database, sqlite_url: str) -> None:
-    with served(sqlite_url, "--no-refresh") as address:
-        port = int(urlsplit(address).port or 0)
-        assert ask(port, "DELETE", study_path(database))[0] == 403
     with served(sqlite_url, "--no-refresh", "--token", "auto", "--allow-host", "proxy.example") as address:
         port, query = int(urlsplit(address).port or 0), urlsplit(address).query
         assert ask(port, "GET", "/")[0] == 401
-        assert ask(port, "GET", f"/?{query}", Host="proxy.example")[0] == 303
+        status, headers, _ = ask(port, "GET", f"/?{query}", Host="proxy.example")
+        assert status == 303
+        cookie = headers["Set-Cookie"].partition(";")[0]
+        status, _, said = ask(port, "DELETE", study_path(database), Cookie=cookie)
+        assert (status, json.loads(said)["reason"][:26]) == (403, "this dashboard is read-onl")
     assert database.study_names() == ["mrpc-tiny"]

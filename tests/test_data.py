@@ -154,6 +154,7 @@ def test_nested_subsets_are_stratified_within_one_example(shares: tuple[float, .
         assert np.abs(counts - whole * size).max() < 1
 
 
+@pytest.mark.slow
 def test_subsets_contain_the_smaller_ones_in_every_process(tmp_path: Path) -> None:
     folder = tiny.save_data(tmp_path / "data", 400)
     code = (

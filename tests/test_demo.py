@@ -116,6 +116,7 @@ def test_the_mismatched_genre_has_other_nouns() -> None:
     assert {"captain", "pirate", "ferry"} <= words["validation_mismatched"] - words["train"]
 
 
+@pytest.mark.slow
 def test_every_process_draws_the_same_examples() -> None:
     program = (
         "import hashlib, json; from objectives.demo.examples import examples; "

@@ -95,6 +95,7 @@ def test_masked_words_are_guessed_far_better_than_by_frequency(script: ModuleTyp
     assert untrained < 0.05
 
 
+@pytest.mark.slow
 def test_the_script_makes_a_loadable_folder_twice_the_same(script: ModuleType, tmp_path: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 

@@ -376,6 +376,7 @@ def test_the_cost_of_frozen_layers_does_not_depend_on_what_was_cached_before(mak
     assert run(objective, 0).prefix_seconds is None
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_over_fifty_trials(make: Make) -> None:
     objective = make(epochs=0.34, changes={"hidden_size": 128, "intermediate_size": 256})
     for trial in range(5):

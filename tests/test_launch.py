@@ -414,6 +414,7 @@ def test_a_failing_trial_is_recorded_and_the_study_goes_on(
     assert launch.main([*recorded, "--accept-failed"]) == 0
 
 
+@pytest.mark.slow
 def test_the_hub_being_away_is_exit_code_three(place: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hf"), "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(

@@ -88,6 +88,7 @@ def elsa(folder: Path, *commands: str) -> list[str]:
     return ended.stdout.split("=====\n")
 
 
+@pytest.mark.slow
 def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
     asked = "launch --recorded table.csv --protocol every-nth --stride 4"
     usage, all_flags, dry, shown, status, _, _ = elsa(

@@ -104,6 +104,7 @@ def work(storage: str) -> None:
     make_study(storage, direction="maximize").optimize(slow_objective, timeout=60)
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_study_without_running_a_cell_twice(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/s.db"
     study = make_study(storage, direction="maximize")

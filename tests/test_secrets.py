@@ -99,6 +99,7 @@ def test_an_option_that_makes_no_sense_is_one_line_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_workers_have_the_password_in_no_argument(mariadb: Server, tmp_path: Path) -> None:
     """Arguments of processes are open to every user of a machine; their environment is not."""
     assert isinstance(mariadb, MariaDB)

@@ -53,6 +53,7 @@ def study_of(address: str) -> tuple[set[Cell], tuple[Cell, ...]]:
         database.close()
 
 
+@pytest.mark.slow
 def test_settle_adds_what_the_plan_names_and_no_other_cell(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_settle_adds_what_the_plan_names_and_no_other_cell(
     assert study_of(address)[0] == after
 
 
+@pytest.mark.slow
 def test_settle_measures_depths_that_were_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, address = tmp_path / "trials.csv", f"sqlite:///{tmp_path}/elsa.db"
     recorded(source, seeds=5, noise=0.002)

@@ -71,6 +71,7 @@ def check_complete(url: str) -> None:
     assert set(complete.values()) == {1}
 
 
+@pytest.mark.slow
 def test_two_workers_finish_a_study_although_one_is_requeued(
     cluster: Slurm, postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_two_workers_finish_a_study_although_one_is_requeued(
     assert (tmp_path / "report").is_dir()
 
 
+@pytest.mark.slow
 def test_the_launcher_may_leave_and_a_preempted_worker_comes_back(
     cluster: Slurm, postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def blocked(kind: str, server_of: Callable[[str], Server], url: str) -> Abstract
     return refused(server_of(kind), url) if kind == "postgresql" else held(server_of(kind))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
 def test_nobody_is_reaped_while_nobody_can_write(
     kind: str, server_of: Callable[[str], Server], sqlite_url: str
@@ -164,6 +165,7 @@ def frozen_holder(url: str, trial_id: int, *, with_study: bool = False) -> Itera
         process.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_process_frozen_with_its_trials_lock_holds_up_nobody(
     kind: str, server_of: Callable[[str], Server]
@@ -187,6 +189,7 @@ def test_a_process_frozen_with_its_trials_lock_holds_up_nobody(
     database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_process_frozen_with_the_studys_lock_is_ended_by_the_server(
     kind: str, server_of: Callable[[str], Server]
@@ -215,6 +218,7 @@ def test_a_process_frozen_in_a_claim_costs_the_others_that_trial_alone(
     database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_a_planner_that_is_frozen_with_the_lock_is_not_waited_for(
     kind: str, server_of: Callable[[str], Server]
@@ -252,6 +256,7 @@ def test_a_planner_that_is_frozen_with_the_lock_is_not_waited_for(
         database.close()
 
 
+@pytest.mark.slow
 def test_a_stopped_backend_costs_no_live_trial(postgresql: Server) -> None:
     """The server process of one connection hangs: its client gives it up and beats over another one."""
     url = postgresql.new_url()

@@ -28,6 +28,7 @@ def open_planned(url: str, **options: float) -> Database:
     return database
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str], Server]) -> None:
     server = server_of(kind)
@@ -59,6 +60,7 @@ def test_outage_longer_than_the_grace_period(kind: str, server_of: Callable[[str
     database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_outage_without_end(kind: str, server_of: Callable[[str], Server]) -> None:
     server = server_of(kind)
