@@ -103,6 +103,13 @@ def test_rates_at_the_edge_of_the_grid_are_flagged() -> None:
     assert "m RTE (lowest at 0, highest at 2 frozen): the best learning rate" in words(render(analysis))
 
 
+def test_a_plateau_of_rates_has_no_edge() -> None:
+    low = rows({0: [0.90, 0.88], 1: [0.90, 0.89]}, learning_rate=1e-5)
+    high = rows({0: [0.89, 0.88], 1: [0.70, 0.69]}, learning_rate=2e-5)
+    edges = {d.frozen_layers: d.rate_edge for d in analyse(table(low, high)).curves[0].depths}
+    assert edges == {0: None, 1: "lowest"}, "at 0 the two are equal up to their noise"
+
+
 def test_rates_that_differ_by_dust_are_one() -> None:
     data = table(
         rows({0: [0.8]}, learning_rate=3e-5), rows({0: [0.9]}, seeds=[2], learning_rate=3e-5 + 1e-20)

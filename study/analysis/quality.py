@@ -185,11 +185,23 @@ def _rate_score(group: Group, rate: RateRuns, by_selection: bool, success: float
 
 
 def _edge(depth: DepthRuns, rate: RateRuns | None) -> Literal["lowest", "highest"] | None:
+    """Where the best rate is the last one tried and clearly better than the one before it."""
     if rate is None or len(depth.rates) < 2:
         return None
-    if rate.learning_rate == depth.rates[0].learning_rate:
+    first, *_, last = depth.rates
+    if rate is first and _clearly_better(rate, depth.rates[1]):
         return "lowest"
-    return "highest" if rate.learning_rate == depth.rates[-1].learning_rate else None
+    return "highest" if rate is last and _clearly_better(rate, depth.rates[-2]) else None
+
+
+def _clearly_better(rate: RateRuns, other: RateRuns) -> bool:
+    """By more than the standard error of the difference: equally good neighbours are a plateau, and nothing
+    better is to be expected beyond it."""
+    mine, theirs = (one.runs.scores[one.runs.kept] for one in (rate, other))
+    if min(len(mine), len(theirs)) < 2:
+        return True
+    error = (mine.var(ddof=1) / len(mine) + theirs.var(ddof=1) / len(theirs)) ** 0.5
+    return bool(mine.mean() - theirs.mean() > error)
 
 
 def _notes(measured: Measured, pairing: Pairing, depths: Sequence[DepthScore]) -> list[str]:
