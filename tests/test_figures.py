@@ -172,7 +172,8 @@ def test_best_rate_per_depth_has_a_row_per_task_and_flags_edges(large: Analysis)
     rows = chart.panels[0].figure["layout"]["yaxis"]["ticktext"]
     assert rows[::-1][:3] == ["CoLA", "SST-2", "MRPC"]
     assert {value for row in heat["z"] for value in row} == {0, 1}
-    assert len(dots["x"]) == 9 * 13, "of two rates each is an edge"
+    flagged = sum(d.rate_edge is not None for c in large.curves if c.model == "bert-base" for d in c.depths)
+    assert len(dots["x"]) == flagged > 9
 
 
 def test_cost_points_on_the_front_are_filled(tiny: Analysis) -> None:
