@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -25,8 +25,6 @@ _READ_AHEAD = 8
 """Batches whose states the system reads from the disk while others are computed."""
 Rows = NDArray[np.int64]
 Stored = States | DeviceStates
-Part = tuple[Rows, float, int]
-"""Examples, their weight, and how many the whole batch has."""
 
 
 @dataclass
@@ -45,15 +43,19 @@ class Split:
 
 @dataclass
 class Batch:
+    """Rows first, tensors once they are loaded."""
+
     rows: Rows
-    inputs: dict[str, torch.Tensor]
-    labels: torch.Tensor
-    states: torch.Tensor | None
+    inputs: dict[str, torch.Tensor] = field(default_factory=dict)
+    labels: torch.Tensor = field(default_factory=lambda: torch.empty(0))
+    states: torch.Tensor | None = None
     """After the frozen layers, where they are cached."""
     weight: float = 1.0
     """What a sum over this process's examples is multiplied by to be its part of the whole batch's mean."""
     examples: int = 0
     """Of the whole batch, in all processes."""
+    ends_step: bool = True
+    """False where further micro-batches of the same batch follow."""
 
 
 @dataclass(frozen=True)
@@ -61,46 +63,62 @@ class Loader:
     device: torch.device
     process: int = 0
     processes: int = 1
+    micro_batch: int | None = None
+    """The most examples at a time while training; None is the process's whole part of a batch."""
+    forward_share: float = 1.0
+    """Of the tokens at a time that this device usually takes without gradient."""
 
     def training(self, split: Split, batches: Iterable[Rows]) -> Iterator[Batch]:
-        """This process's part of each batch."""
+        """This process's part of each batch, in as many micro-batches as it takes."""
 
-        def parts() -> Iterator[Part]:
+        def parts() -> Iterator[Batch]:
             for rows in batches:
                 mine = rows[self.process :: self.processes]
                 if len(mine):
-                    yield mine, 1 / len(rows), len(rows)
+                    *before, last = self._pieces(mine, split.encoded.lengths)
+                    weight = 1 / len(rows)
+                    yield from (Batch(rows=piece, weight=weight, ends_step=False) for piece in before)
+                    yield Batch(rows=last, weight=weight, examples=len(rows))
                 else:  # every process must take part in the step
-                    yield rows[:1], 0.0, len(rows)
+                    yield Batch(rows=rows[:1], weight=0.0, examples=len(rows))
 
         return self._load(split, parts())
 
+    def _pieces(self, rows: Rows, lengths: Rows) -> list[Rows]:
+        """Micro-batches of like length, each with as little padding as can be."""
+        most = self.micro_batch or len(rows)
+        if len(rows) <= most:
+            return [rows]
+        ordered = rows[np.argsort(-lengths[rows], kind="stable")]
+        return np.array_split(ordered, -(-len(rows) // most))
+
     def evaluation(self, split: Split) -> Iterator[Batch]:
         """This process's batches of all examples, the longest first."""
-        batches = list(evaluation_batches(split.encoded.lengths, self._can.forward_tokens))
+        tokens = max(1, int(self._can.forward_tokens * self.forward_share))
+        batches = list(evaluation_batches(split.encoded.lengths, tokens))
         mine = batches[self.process :: self.processes]
-        return self._load(split, ((rows, 1.0, len(rows)) for rows in mine))
+        return self._load(split, (Batch(rows=rows, examples=len(rows)) for rows in mine))
 
-    def _load(self, split: Split, parts: Iterable[Part]) -> Iterator[Batch]:
+    def _load(self, split: Split, parts: Iterable[Batch]) -> Iterator[Batch]:
         waiting: deque[Future[Batch]] = deque()
         with ThreadPoolExecutor(1, "batches", self._can.enter_thread) as thread:
             for part in _expected(split, parts):
-                waiting.append(thread.submit(self._on_host, split, *part))
+                waiting.append(thread.submit(self._on_host, split, part))
                 if len(waiting) > _AHEAD:
                     yield self._on_device(split, waiting.popleft().result())
             while waiting:
                 yield self._on_device(split, waiting.popleft().result())
 
-    def _on_host(self, split: Split, rows: Rows, weight: float, examples: int) -> Batch:
+    def _on_host(self, split: Split, batch: Batch) -> Batch:
         """NumPy alone, for PyTorch would start a second set of compute threads in this one."""
+        rows = batch.rows
         padded = split.encoded.pad_rows(rows, multiple=8 if self._can.has_tensor_cores else 1)
-        states = None
         if split.states is not None:
             width = padded["attention_mask"].shape[1]
-            states = self._can.pin(split.states.block(split.stored(rows), width))
-        inputs = {name: self._can.pin(torch.from_numpy(block)) for name, block in padded.items()}
-        labels = self._can.pin(torch.from_numpy(split.encoded.labels[rows]))
-        return Batch(rows, inputs, labels, states, weight, examples)
+            batch.states = self._can.pin(split.states.block(split.stored(rows), width))
+        batch.inputs = {name: self._can.pin(torch.from_numpy(block)) for name, block in padded.items()}
+        batch.labels = self._can.pin(torch.from_numpy(split.encoded.labels[rows]))
+        return batch
 
     def _on_device(self, split: Split, batch: Batch) -> Batch:
         def move(block: torch.Tensor) -> torch.Tensor:
@@ -117,14 +135,14 @@ class Loader:
         return capabilities(self.device)
 
 
-def _expected(split: Split, parts: Iterable[Part]) -> Iterator[Part]:
+def _expected(split: Split, parts: Iterable[Batch]) -> Iterator[Batch]:
     """The same parts, the states of some more of them on their way from the disk."""
     if split.states is None:
         yield from parts
         return
-    ahead: deque[Part] = deque()
+    ahead: deque[Batch] = deque()
     for part in parts:
-        split.states.expect(split.stored(part[0]))
+        split.states.expect(split.stored(part.rows))
         ahead.append(part)
         if len(ahead) > _READ_AHEAD:
             yield ahead.popleft()

@@ -19,6 +19,9 @@ _TF32 = ("cuda", "xpu")
 _TENSOR_CORES = ("cuda",)
 """Kinds whose 16-bit products are faster where sizes are multiples of eight."""
 
+_NO_MEMORY = ("could not create a primitive", "could not create a memory", "std::bad_alloc")
+"""What oneDNN says on a CPU."""
+
 
 def normalised(device: torch.device) -> torch.device:
     """With an index wherever there is a choice: a single process of Accelerate has `cuda`, which some calls
@@ -151,6 +154,17 @@ class Capabilities:
     def set_random_state(self, state: torch.Tensor) -> None:
         put = self._offers("set_rng_state")
         put(state) if self.device.type == "mps" else put(state, self.device)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a smaller batch might not have raised it. On a CPU torch says it in words alone."""
+    from accelerate.utils.memory import should_reduce_batch_size
+
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    return should_reduce_batch_size(error) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def capabilities(device: torch.device) -> Capabilities:

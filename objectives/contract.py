@@ -124,6 +124,8 @@ class TrialRecord:
     device: str | None = None
     host: str | None = None
     processes: int | None = None
+    micro_batch: int | None = None
+    """The most examples that a process took through the model at a time while training."""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,6 +157,8 @@ class Attempt:
 
     number: int = 1
     """1 for the first, 2 for the first retry."""
+    failure: str | None = None
+    """Why the attempt before this one failed."""
     stepped: Callable[[int, int, float | None], None] = _ignore
     """Called after each training step: steps done, steps in all, and the mean loss where it is known."""
 

@@ -7,7 +7,7 @@ Rates are rounded to 1/65536; else it is as `torch.nn.functional.dropout`, for w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,18 @@ class RandomBits:
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
         self._generator.bit_generator.state = state
+
+    def repeating(self) -> AbstractContextManager[None]:
+        """For later: while it lasts, what was drawn from this moment on is drawn once more."""
+        return self._from(self.state)
+
+    @contextmanager
+    def _from(self, state: dict[str, Any]) -> Iterator[None]:
+        later, self.state = self.state, state
+        try:
+            yield
+        finally:
+            self.state = later
 
     def draw(self, shape: torch.Size) -> torch.Tensor:
         count = shape.numel()

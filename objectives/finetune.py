@@ -10,8 +10,10 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +21,13 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
 from numpy.typing import NDArray
+from torch.nn.parallel import DistributedDataParallel
 
-from objectives import machine, metrics, predictions
+from objectives import machine, metrics, micro_batches, predictions
 from objectives.batches import Batch, Loader
 from objectives.building import Builder, weight_digests
-from objectives.capabilities import capabilities, normalised
+from objectives.capabilities import capabilities, normalised, out_of_memory
+from objectives.checkpointing import checkpointing
 from objectives.compiled import Compiled
 from objectives.contract import (
     FIRST,
@@ -40,9 +44,11 @@ from objectives.data import TaskData
 from objectives.dropout import RandomBits, fast_dropout
 from objectives.encoding import Encoded
 from objectives.evaluation import Evaluation
+from objectives.fitting import Fitting
 from objectives.frozen import Frozen
 from objectives.head_token import find_head_token
 from objectives.masks import unread_masks
+from objectives.micro_batches import MicroBatches
 from objectives.models import Pretrained
 from objectives.optimiser import make_optimizer, trainable
 from objectives.prefix import PrefixCache
@@ -73,6 +79,7 @@ class FineTuning:
         recipe: Recipe,
         cache: PrefixCache,
         largest_train_size: int | None = None,
+        fitting: Fitting | None = None,
     ):
         from datetime import timedelta
 
@@ -96,6 +103,10 @@ class FineTuning:
         self.device = normalised(self.accelerator.device)
         self._can = capabilities(self.device)
         self._loader = Loader(self.device, self.accelerator.process_index, self.accelerator.num_processes)
+        self.fitting = fitting or Fitting()
+        self._micro_batches = MicroBatches.of(
+            recipe.batch_size, self.accelerator.num_processes, self.fitting.micro_batch
+        )
         if recipe.mixed_precision not in self._can.precisions:
             raise UsageError(
                 f"--mixed-precision {recipe.mixed_precision} does not run on {self._can.name}: "
@@ -168,16 +179,33 @@ class FineTuning:
         self._frozen.release()
 
     def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
-        try:
-            return self._repeatably(lambda: self._run(cell, report, attempt))
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            reason = " ".join(str(error).split())[:200] or "the process has no memory left"
-            # The trial's tensors live as long as the frames that the error remembers.
-            traceback.clear_frames(error.__traceback__)
-            raise TrialFailed(f"out of memory: {reason}") from None
-        finally:
-            self.accelerator.free_memory()
-            machine.give_back_memory(self._can)
+        """Where memory runs out before anything was reported, once more with half the micro-batch."""
+        size = self._micro_batches.first(cell.frozen_layers, attempt.failure)
+        points: list[CurvePoint] = []
+
+        def reported(point: CurvePoint) -> None:
+            points.append(point)
+            report(point)
+
+        while True:
+            try:
+                return self._repeatably(partial(self._run, cell, reported, attempt, size))
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                reason = " ".join(str(error).split())[:200] or "the process has no memory left"
+                # The trial's tensors live as long as the frames that the error remembers.
+                traceback.clear_frames(error.__traceback__)
+                self._frozen.leave_device()
+            finally:
+                self.accelerator.free_memory()
+                machine.give_back_memory(self._can)
+            half = self._micro_batches.shrink(cell.frozen_layers, size)
+            # Other processes wait for this one in some exchange: only a new group can begin again.
+            if half is None or points or self.accelerator.num_processes > 1:
+                raise TrialFailed(micro_batches.failure(size, reason))
+            self.cache.warn(f"{cell}: {micro_batches.failure(size, reason)}; trying {half}")
+            size = half
 
     def _repeatably(self, work: Callable[[], Result]) -> Result:
         """With every operation in a fixed order; if the model has one that knows none, once more without."""
@@ -192,18 +220,21 @@ class FineTuning:
             self.cache.warn(f"this model's numbers may differ from run to run: {why}")
         return work()
 
-    def _run(self, cell: Cell, report: Report, attempt: Attempt) -> TrialRecord:
+    def _run(self, cell: Cell, report: Report, attempt: Attempt, micro_batch: int) -> TrialRecord:
+        self._take_at_a_time(micro_batch)
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         prefix = self._frozen.load(cell.frozen_layers)
-        peak = machine.PeakMemory(self._can)
-        self._training.look = peak.look
         with (
+            self._aside(cell.frozen_layers if prefix == "cached" else 0),
             self._fast(cell.frozen_layers) as bits,
+            self._checkpointing(cell.frozen_layers, bits),
             self._frozen.skipping(),
             self._prepared(cell, bits) as run,
         ):
+            peak = machine.PeakMemory(self._can)
+            self._training.look = peak.look
             self._training.begin(run)
             self._training.train(run, self._batches(cell, run), report, attempt.stepped)
             run.take_scored()
@@ -230,8 +261,23 @@ class FineTuning:
             device=self._can.name,
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,
+            micro_batch=micro_batch,
             versions=machine.versions(),
         )
+
+    def _aside(self, depth: int) -> AbstractContextManager[None]:
+        """Layers whose states come from the cache leave the device."""
+        return nullcontext() if self._can.is_host else self.pretrained.aside([*self.stack.layers][:depth])
+
+    def _checkpointing(self, depth: int, bits: RandomBits | None) -> AbstractContextManager[None]:
+        enabled = self.fitting.gradient_checkpointing
+        return checkpointing(self.stack, depth, bits) if enabled else nullcontext()
+
+    def _take_at_a_time(self, micro_batch: int) -> None:
+        """So many examples while training, and as small a share of the usual tokens while evaluating."""
+        share = micro_batch / self._micro_batches.whole
+        self._loader = replace(self._loader, micro_batch=micro_batch, forward_share=share)
+        self._training.evaluation.loader = self._loader
 
     def _packed(self, progress: Progress) -> str:
         """The answers behind the score."""
@@ -252,16 +298,24 @@ class FineTuning:
         return self._repeatably(lambda: self._time_steps(cell, steps))
 
     def _time_steps(self, cell: Cell, steps: int) -> tuple[float, float]:
+        self._take_at_a_time(self._micro_batches.first(cell.frozen_layers))
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         self._frozen.load(0)
-        with self._fast(cell.frozen_layers) as bits, self._prepared(cell, bits) as run:
+        depth = cell.frozen_layers
+        with (
+            self._fast(depth) as bits,
+            self._checkpointing(depth, bits),
+            self._prepared(cell, bits) as run,
+        ):
             run.model.train()
-            for step, batch in enumerate(self._batches(cell, run, steps + 1)):
-                if step == 1:
+            done = 0
+            for batch in self._batches(cell, run, steps + 1):
+                self._steps.step(run, batch)
+                done += batch.ends_step
+                if batch.ends_step and done == 1:
                     self._steps.settle()
                     started = time.perf_counter()
-                self._steps.step(run, batch)
             self._steps.settle()
             step_seconds = (time.perf_counter() - started) / steps
             started = time.perf_counter()
@@ -301,6 +355,13 @@ class FineTuning:
         labels = self._splits["train"].encoded.labels[rows]
         return Targets.of(self.task, labels, shifts=can_shift(self.stack))
 
+    def _distributed(self) -> Any:
+        """With gradients exchanged; what is frozen is alike in all processes, and stays so."""
+        kept = [name for name, parameter in self.model.named_parameters() if not parameter.requires_grad]
+        kept += [name for name, _ in self.model.named_buffers()]
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, kept)
+        return self.accelerator.prepare_model(self.model, device_placement=False)
+
     @contextmanager
     def _prepared(self, cell: Cell, bits: RandomBits | None = None) -> Iterator[Run]:
         """Model and optimiser as Accelerate wraps them, unwrapped again at the end.
@@ -314,7 +375,7 @@ class FineTuning:
         optimizer = make_optimizer(self.model, self.recipe, cell.learning_rate)
         rows = self._splits.rows(cell.train_size)
         run = Run(
-            model=self.model if alone else self.accelerator.prepare(self.model),
+            model=self.model if alone else self._distributed(),
             optimizer=self.accelerator.prepare(optimizer),
             parameters=trainable(self.model),
             schedule=Schedule(self.recipe, len(rows)),

@@ -42,6 +42,8 @@ class Frozen:
     """The depth whose states are left out of the forward pass; 0 where all layers run in it."""
     _computes: bool = field(default=False, init=False)
     """The states did not fit into the cache: they are computed for each batch."""
+    _may_place: bool = field(default=True, init=False)
+    """Whether states may take memory of the device."""
 
     def load(self, depth: int) -> str | None:
         """Give every split its states at this depth; say how the frozen layers will run."""
@@ -59,6 +61,11 @@ class Frozen:
                 "its frozen layers run in every step"
             )
         return ("uncached" if why else "cached") if cached else "live"
+
+    def leave_device(self) -> None:
+        """Memory ran out there: from now on states are copied to it batch by batch."""
+        self._may_place = False
+        self.release()
 
     def release(self) -> None:
         """Let go of the states that are open: whoever needs their room may have it."""
@@ -97,7 +104,7 @@ class Frozen:
     def _placed(self, states: States) -> Stored:
         """On the device where they fit beside what training needs there."""
         free = capabilities(self.model.device).free_bytes()
-        if free is None or states.flat.nbytes > DEVICE_SHARE * free:
+        if free is None or not self._may_place or states.flat.nbytes > DEVICE_SHARE * free:
             return states
         return DeviceStates(states, self.model.device)
 

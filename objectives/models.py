@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from objectives.tasks import Kind, Task
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
     from objectives.capabilities import Capabilities
@@ -150,6 +152,7 @@ class Pretrained:
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
+        self._device = device
         self.model: PreTrainedModel = model.to(device)
         _set_padding(self.model.config, self.tokenizer)
         new = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
@@ -184,6 +187,24 @@ class Pretrained:
                 ):
                     parameter.copy_(value)
         self.model.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def aside(self, modules: Sequence[nn.Module]) -> Iterator[None]:
+        """While it lasts, these modules take no memory of the device, and cannot run. They must be frozen."""
+        import torch
+
+        for module in modules:
+            module.to("meta")
+        try:
+            yield
+        finally:
+            for module in modules:
+                module.to_empty(device=self._device)
+            inside = {id(value) for m in modules for value in (*m.parameters(), *m.buffers())}
+            with torch.no_grad():
+                for name, value in self._state():
+                    if id(value) in inside:
+                        value.copy_(self._weights[name])
 
     def pretrained(self, name: str) -> torch.Tensor:
         """The weight as it was loaded."""

@@ -1,9 +1,13 @@
-"""One training step: forward, loss, backward, clipping, update. Evaluation shares its forward pass."""
+"""One training step, whole or in micro-batches: forward, loss, backward, clipping, update.
+
+Evaluation shares its forward pass.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -36,16 +40,24 @@ class Steps:
         return run.targets.losses(self.logits(run.model, batch), batch.labels) * batch.weight
 
     def step(self, run: Run, batch: Batch, look: Callable[[], None] = lambda: None) -> torch.Tensor:
-        """One optimiser step; the loss before it. `look` is called where most memory is held."""
-        loss = self.loss(run, batch)
-        look()
-        # DDP averages over processes; the batch's mean is wanted.
-        self.accelerator.backward(loss * self.accelerator.num_processes)
+        """One micro-batch, and the update with the last one of its batch; its part of the batch's loss.
+
+        `look` is called where most memory is held.
+        """
+        with nullcontext() if batch.ends_step else self.accelerator.no_sync(run.model):
+            loss = self.loss(run, batch)
+            look()
+            # DDP averages over processes; the batch's mean is wanted.
+            self.accelerator.backward(loss * self.accelerator.num_processes)
+        if batch.ends_step:
+            self._update(run, look)
+        return loss.detach()
+
+    def _update(self, run: Run, look: Callable[[], None]) -> None:
         self.accelerator.clip_grad_norm_(run.parameters, self.max_grad_norm)
         look()
         run.optimizer.step()
         run.optimizer.zero_grad()
-        return loss.detach()
 
     def mean_loss(self, loss_sum: torch.Tensor, steps: int, step: int) -> float:
         """Over all processes, which waits for the device; a loss that is not finite ends the trial."""

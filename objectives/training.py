@@ -149,6 +149,8 @@ class Training:
         clock = time.perf_counter()
         for batch in batches:
             run.loss_sum += self.steps.step(run, batch, self.look)
+            if not batch.ends_step:
+                continue
             run.learning_rate.step()
             progress.step += 1
             progress.loss_steps += 1

@@ -108,11 +108,20 @@ class Claim:
         self.cell: Cell = cell
         self.attempt = 1 if history is None else 1 + len(json.loads(history))
         """1 for the first trial of a cell."""
+        self.failure = None if history is None else self._failure_of(json.loads(history)[-1], started)
+        """Why the trial before this one failed."""
         self._unwritten: dict[int, float] = {}
         self._written: dict[int, float] = {}
         self._tried: set[int] = set()
         """Steps that may be in the database, because their answer may have been lost."""
         self._lease = Lease(self._beat, study.terms.heartbeat_seconds, f"lease of trial {self.number}")
+
+    def _failure_of(self, number: int, connection: Connection) -> str | None:
+        before = select(TRIALS.c.trial_id).where(
+            TRIALS.c.study_id == self.study.study_id, TRIALS.c.number == number
+        )
+        trial_id = connection.scalar(before)
+        return None if trial_id is None else rows.reason_of(connection, trial_id)
 
     def start_lease(self) -> None:
         self.study.database.leases.add(self._lease)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from objectives.fitting import Fitting
 from study.cli import command, flags
 from study.cli.streams import outliving_their_readers
 from study.workers.jobs import Places, load_jobs
@@ -45,7 +46,7 @@ def make_parser() -> command.Parser:
         help="be one worker of this name and write its events to standard output as JSON lines; "
         "launch and work start their workers in this way",
     )
-    flags.add_settings(parser, "running it", Working, Caching)
+    flags.add_settings(parser, "running it", Working, Caching, Fitting)
     flags.add_settings(parser, "recorded studies", Answering)
     return parser
 
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         data=tuple(arguments.data),
         caching=Caching(**flags.given(Caching, arguments)),
         answering=Answering(**flags.given(Answering, arguments)),
+        fitting=Fitting(**flags.given(Fitting, arguments)),
     )
     storage = command.storage_url(arguments.storage)
     studies = tuple(dict.fromkeys(arguments.study))

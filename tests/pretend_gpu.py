@@ -8,6 +8,7 @@ registers it, for good: use it in a process of its own.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -40,6 +41,8 @@ class Counters:
     """Tensors copied from host to device."""
     used_bytes: int = 0
     peak_bytes: int = 0
+    limit_bytes: int | None = None
+    """The memory that the device has; None is without end."""
 
 
 counted = Counters()
@@ -49,7 +52,10 @@ class _Allocation:
     """Memory of the device, alive as long as any tensor that uses it."""
 
     def __init__(self, size: int):
-        self.size, self.counted = size, counted
+        self.size, self.counted = 0, counted
+        if counted.limit_bytes is not None and counted.used_bytes + size > counted.limit_bytes:
+            raise torch.OutOfMemoryError(f"pretend out of memory. Tried to allocate {size} bytes")
+        self.size = size
         counted.used_bytes += size
         counted.peak_bytes = max(counted.peak_bytes, counted.used_bytes)
 
@@ -94,6 +100,16 @@ class _Module:
 
     def reset_peak_memory_stats(self, device: torch.device) -> None:
         counted.peak_bytes = counted.used_bytes
+
+    def device(self, index: int) -> nullcontext[None]:
+        return nullcontext()
+
+    def get_rng_state(self, device: torch.device | None = None) -> torch.Tensor:
+        """It draws from the host's generator."""
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: torch.device | None = None) -> None:
+        torch.set_rng_state(state)
 
     def max_memory_allocated(self, device: torch.device) -> int:
         return counted.peak_bytes
@@ -143,8 +159,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     plain = _inner(args, held, host)
     named = {name: _inner(value, held, host) for name, value in kwargs.items()}
     to_device = _goes_to_device(func, args, kwargs, held)
-    _watch(func, args, held, host, to_device)
-    if "device" in named:
+    _watch(func, args, kwargs, held, host, to_device)
+    if to_device and "device" in named:
         named["device"] = torch.device("cpu")
     # What an evaluation makes is an ordinary tensor, so that it can be a view of one.
     with torch.inference_mode(False), torch.no_grad():
@@ -181,10 +197,17 @@ def _goes_to_device(func: Any, args: Any, kwargs: dict[str, Any], held: list[Hel
     return bool(held)
 
 
-def _watch(func: Any, args: Any, held: list[Held], host: list[torch.Tensor], to_device: bool) -> None:
+def _watch(
+    func: Any,
+    args: Any,
+    kwargs: dict[str, Any],
+    held: list[Held],
+    host: list[torch.Tensor],
+    to_device: bool,
+) -> None:
     if func in COPIES:
         counted.sent += to_device and bool(host)
-        if held and not to_device:
+        if held and not to_device and kwargs.get("device") != torch.device("meta"):
             counted.reads[str(func)] += 1
         return
     # A number of the host is an argument like any other.

@@ -8,9 +8,11 @@ as Accelerate names it, without an index.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from objectives.capabilities import Capabilities
 from objectives.contract import Cell, Recipe
 from objectives.data import load_data
 from objectives.finetune import FineTuning
+from objectives.fitting import Fitting
 from objectives.prefix import PrefixCache
 from objectives.states import DeviceStates
 from objectives.tasks import get_task
@@ -36,7 +39,17 @@ WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:], "resident"
 CHECK_STEPS = 100
 
 
-def make(folder: Path, family: str, device: str, way: str, *, dropout: bool, train: int = 8) -> FineTuning:
+def make(
+    folder: Path,
+    family: str,
+    device: str,
+    way: str,
+    *,
+    dropout: bool,
+    train: int = 8,
+    batch: int = 4,
+    fitting: Fitting | None = None,
+) -> FineTuning:
     changes = {LAYER_NAMES.get(family, "num_hidden_layers"): LAYERS}
     model = folder / f"{family}-{dropout}"
     if not model.exists():
@@ -51,13 +64,14 @@ def make(folder: Path, family: str, device: str, way: str, *, dropout: bool, tra
         model_fingerprint="tiny",
         recipe=Recipe(
             epochs=1,
-            batch_size=4 if train < CHECK_STEPS else 1,
+            batch_size=batch,
             max_length=16,
             prefix="live" if way == "live" else "cached",
         ),
         cache=PrefixCache(
             folder / f"cache-{device}-{dropout}", 0 if way == "uncached" else None, lambda _: None
         ),
+        fitting=fitting,
     )
 
 
@@ -77,6 +91,7 @@ def trial(objective: FineTuning, depth: int) -> dict[str, Any]:
         "reads": [after - before for before, after in pairwise(counts)],
         "devices": sorted({parameter.device.type for parameter in objective.model.parameters()}),
         "peak": record.peak_memory_bytes,
+        "micro_batch": record.micro_batch,
     }
 
 
@@ -101,11 +116,58 @@ def every_way(folder: Path, family: str) -> None:
             tell(attempt(objective, depth), **which)
 
 
+def memory(folder: Path) -> dict[str, dict[str, Any]]:
+    """One trial in several ways that differ in the memory that they hold."""
+    saving = Fitting(gradient_checkpointing=True)
+
+    def run(depth: int, way: str = "cached", fitting: Fitting | None = None) -> dict[str, Any]:
+        gc.unfreeze()
+        gc.collect()
+        objective = make(
+            folder, "bert", pretend_gpu.NAME, way, dropout=True, train=32, batch=16, fitting=fitting
+        )
+        first = objective.stack.layers[0]
+        where: list[str] = []
+        objective._steps.loss = looked(objective, lambda: where.append(next(first.parameters()).device.type))
+        found = attempt(objective, depth)
+        last = next(first.parameters())
+        kept = objective.pretrained.pretrained(f"{objective.stack.layer_names[0]}.output.dense.weight")
+        whole = last.device.type == pretend_gpu.NAME and (
+            depth == 0 or bool((first.output.dense.weight.cpu() == kept).all())
+        )
+        return {**found, "first_layer_on": sorted(set(where)), "put_back": whole}
+
+    found = {
+        "cached at 1": run(1),
+        "live at 1": run(1, "live"),
+        "uncached at 1": run(1, "uncached"),
+        "whole": run(0),
+        "checkpointed": run(0, fitting=saving),
+    }
+    pretend_gpu.counted.limit_bytes = int(found["whole"]["peak"] * 0.75)
+    try:
+        return {**found, "limited": run(0)}
+    finally:
+        pretend_gpu.counted.limit_bytes = None
+
+
+def looked(objective: FineTuning, look: Callable[[], None]) -> Callable[..., Any]:
+    loss = objective._steps.loss
+
+    def wrapped(*arguments: Any) -> Any:
+        look()
+        return loss(*arguments)
+
+    return wrapped
+
+
 def main() -> None:
     folder, families = Path(sys.argv[1]), sys.argv[2:]
     for family in families:
         every_way(folder, family)
-    long = make(folder, "bert", pretend_gpu.NAME, "cached", dropout=True, train=CHECK_STEPS + 5)
+    for name, found in memory(folder).items():
+        tell(found, family=name)
+    long = make(folder, "bert", pretend_gpu.NAME, "cached", dropout=True, train=CHECK_STEPS + 5, batch=1)
     tell(attempt(long, LAYERS), family="long")
     for module in (capabilities, finetune):
         module.normalised = lambda device: device  # type: ignore[attr-defined]

@@ -260,18 +260,20 @@ def test_a_trial_without_memory_frees_what_it_held_before_the_next_one(
     objective, held = make(), []
     step = objective._steps.step
 
-    def full(run: Any, *others: Any) -> torch.Tensor:
-        step(run, *others)
+    def full(run: Any, batch: Any, *others: Any) -> torch.Tensor:
+        loss = step(run, batch, *others)
+        if not batch.ends_step:
+            return loss
         state = next(iter(run.optimizer.optimizer.state.values()))["exp_avg"]
         held.append(weakref.ref(state))
         raise torch.OutOfMemoryError("tried to allocate 2 GiB")
 
     given_back: list[bool] = []
     monkeypatch.setattr(objective._steps, "step", full)
-    monkeypatch.setattr(machine, "give_back_memory", lambda can: given_back.append(held[0]() is None))
-    with pytest.raises(TrialFailed, match="out of memory: tried to allocate 2 GiB"):
+    monkeypatch.setattr(machine, "give_back_memory", lambda can: given_back.append(held[-1]() is None))
+    with pytest.raises(TrialFailed, match="out of memory with a micro-batch of 1: tried to allocate 2 GiB"):
         run(objective, 0)
-    assert given_back == [True]
+    assert given_back == [True] * 4
 
 
 def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(

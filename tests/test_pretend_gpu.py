@@ -72,14 +72,41 @@ def test_fewer_tuned_layers_hold_less_of_its_memory(trials: Trials) -> None:
     assert peaks[-1] < peaks[0] / 2
 
 
+def named(trials: Trials, name: str) -> dict[str, Any]:
+    return trials[name, None, None, None, None]
+
+
+def test_frozen_layers_whose_states_are_cached_leave_the_device_and_come_back(trials: Trials) -> None:
+    cached, live, uncached = (named(trials, f"{way} at 1") for way in ("cached", "live", "uncached"))
+    assert cached["first_layer_on"] == ["meta"]
+    assert live["first_layer_on"] == uncached["first_layer_on"] == ["pretend"]
+    assert cached["put_back"]
+    assert live["put_back"]
+    assert cached["peak"] < live["peak"]
+
+
+def test_checkpointing_holds_less_and_computes_the_same(trials: Trials) -> None:
+    whole, checkpointed = named(trials, "whole"), named(trials, "checkpointed")
+    assert checkpointed["losses"] == whole["losses"]
+    assert checkpointed["peak"] < 0.9 * whole["peak"]
+    assert checkpointed["reads"] == whole["reads"]
+
+
+def test_a_device_without_enough_memory_trains_with_a_smaller_micro_batch(trials: Trials) -> None:
+    whole, limited = named(trials, "whole"), named(trials, "limited")
+    assert "error" not in limited, limited["error"]
+    assert whole["micro_batch"] == 16 > limited["micro_batch"]
+    assert limited["peak"] <= 0.75 * whole["peak"]
+
+
 def test_the_loss_is_read_back_once_in_a_hundred_steps(trials: Trials) -> None:
-    reads = trials["long", None, None, None, None]["reads"]
+    reads = named(trials, "long")["reads"]
     assert {step: count for step, count in enumerate(reads, start=1) if count} == {100: 1, 105: 2}
 
 
 def test_it_finds_a_device_whose_index_was_left_out(trials: Trials) -> None:
     """As no trial ran on a single GPU before the device was normalised."""
-    assert trials["index-less", None, None, None, None]["error"].startswith("BrokenThreadPool")
+    assert named(trials, "index-less")["error"].startswith("BrokenThreadPool")
 
 
 MIXED = """

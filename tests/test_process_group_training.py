@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 TRAIN = 41
 """With batches of 8 the last batch is one example: a process of the two then has none."""
 DEPTHS = (-1, 0, 2)
+PLACES = [*(f"frozen_layers={depth}" for depth in DEPTHS), "in micro-batches"]
 
 PROGRAM = """
 import json, sys; sys.path.insert(0, "tests")
@@ -32,6 +33,7 @@ def train(place: str) -> None:
     from objectives.contract import Cell, Recipe
     from objectives.data import load_data
     from objectives.finetune import FineTuning
+    from objectives.micro_batches import MicroBatches
     from objectives.prefix import PrefixCache
     from objectives.tasks import get_task
 
@@ -45,6 +47,10 @@ def train(place: str) -> None:
     )
     reported: list[CurvePoint] = []
     records = [objective(Cell(depth, 3e-3, 1), reported.append).to_dict() for depth in DEPTHS]
+    if objective.accelerator.num_processes > 1:
+        # Of four examples of a process, three and one.
+        objective._micro_batches = MicroBatches(3)
+    records.append(objective(Cell(0, 3e-3, 1), reported.append).to_dict())
     assert len(reported) == sum(len(record["curve"]) for record in records), "every process reports"
     name = f"records-{objective.accelerator.num_processes}-{objective.accelerator.process_index}.json"
     (folder / name).write_text(json.dumps(records))
@@ -67,10 +73,11 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", range(len(DEPTHS)), ids=[f"frozen_layers={depth}" for depth in DEPTHS])
+@pytest.mark.parametrize("place", range(len(PLACES)), ids=PLACES)
 def test_two_processes_train_as_one(records: dict[str, list[dict[str, Any]]], place: int) -> None:
     alone, first, second = (records[f"records-{name}"][place] for name in ("1-0", "2-0", "2-1"))
     assert (alone["processes"], first["processes"]) == (1, 2)
+    assert (alone["micro_batch"], first["micro_batch"]) == (8, 4 if place < len(DEPTHS) else 3)
     assert first["score"] == alone["score"]
     assert first["metrics"] == alone["metrics"]
     assert second["curve"] == first["curve"]

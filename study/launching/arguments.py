@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from objectives.contract import Recipe, UsageError
+from objectives.fitting import Fitting
 from objectives.settings import declared, shortened
 from study import protocols
 from study.cli import command, flags
@@ -31,7 +32,7 @@ EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""
 
 
-GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Leasing, Slurm, Answering)
+GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Fitting, Leasing, Slurm, Answering)
 """Every group of settings but the protocols' own."""
 DEFINITION = "definition"
 """The table of a spec file that is the task itself, as a task file has it."""
@@ -52,6 +53,7 @@ class LaunchRequest:
     working: Working = field(default_factory=Working)
     caching: Caching = field(default_factory=Caching)
     answering: Answering = field(default_factory=Answering)
+    fitting: Fitting = field(default_factory=Fitting)
     slurm: Slurm = field(default_factory=Slurm)
 
     @property
@@ -96,7 +98,7 @@ def make_parser(*, full: bool = True) -> command.Parser:
         description="defaults of the grid; --dry-run shows those of other protocols",
         full=full,
     )
-    flags.add_settings(parser, "running it", Launching, Working, Caching, Leasing, full=full)
+    flags.add_settings(parser, "running it", Launching, Working, Caching, Fitting, Leasing, full=full)
     flags.add_settings(parser, "on a Slurm cluster", Slurm, full=full)
     flags.add_settings(parser, "recorded studies", Answering, full=full)
     return parser
@@ -149,6 +151,7 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
         working=Working(**given(Working)),
         caching=Caching(**given(Caching)),
         answering=Answering(**given(Answering)),
+        fitting=Fitting(**given(Fitting)),
         slurm=Slurm(**given(Slurm)),
     )
     if request.launching.extend and request.working.join_only:

@@ -43,6 +43,7 @@ def work_arguments(studies: Sequence[str], working: Working, places: Places) -> 
         *flags.to_arguments(one),
         *flags.to_arguments(places.caching),
         *flags.to_arguments(places.answering),
+        *flags.to_arguments(places.fitting),
     ]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
+from objectives.fitting import Fitting
 from study.cli.command import note
 from study.specs.study_spec import StudySpec
 from study.workers.options import Answering, Caching
@@ -27,12 +28,13 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Where this machine keeps models, data and caches."""
+    """Where this machine keeps models, data and caches, and how trials fit into its memory."""
 
     models: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     caching: Caching = field(default_factory=Caching)
     answering: Answering = field(default_factory=Answering)
+    fitting: Fitting = field(default_factory=Fitting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,7 @@ def make_objective(spec: StudySpec, places: Places) -> Objective:
         recipe=spec.recipe,
         cache=PrefixCache(Path(caching.cache_dir).expanduser(), caching.cache_budget, note),
         largest_train_size=None if None in spec.train_sizes else max(sizes),
+        fitting=places.fitting,
     )
 
 

@@ -104,14 +104,14 @@ def _follow(assignment: Assignment) -> int:
     while (message := _exchange()) != STOP:
         if message == WAIT:
             continue
-        study, spec, cell, attempt = message
+        study, spec, cell, number, failure = message
         if made is None or made[0] != study:
             made = None
             forget_models()
             make = partial(make_objective, StudySpec.from_json(spec), assignment.places)
             made = (study, _ready_or_end(make, say))
         try:
-            made[1](cell, _follow_report, Attempt(number=attempt))
+            made[1](cell, _follow_report, Attempt(number=number, failure=failure))
         except _Abandoned:
             continue
         except TrialFailed as failure:
@@ -217,7 +217,8 @@ class GroupObjective:
             raise Stopped(signal.SIGTERM)
         try:
             with leader.breakable():
-                _exchange((self._job.study.name, self._job.spec.to_json(), cell, attempt.number))
+                told = (self._job.study.name, self._job.spec.to_json(), cell, attempt.number, attempt.failure)
+                _exchange(told)
                 if self._part is None:
                     self._part = ready(self._job.make_objective)
                 return self._part(cell, self._shared(report), attempt)

@@ -202,7 +202,9 @@ class _Run:
         try:
             with self.interrupts.allowed():
                 objective = self._objective(job)
-                attempt = Attempt(number=claim.attempt, stepped=self._stepper(job, claim))
+                attempt = Attempt(
+                    number=claim.attempt, failure=claim.failure, stepped=self._stepper(job, claim)
+                )
                 record = objective(claim.cell, self._reporter(job, claim), attempt)
         except Stopped:
             self._release(job, claim)

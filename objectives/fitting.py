@@ -1,0 +1,37 @@
+"""How a trial is made to fit into the memory of its devices; none of it changes what is computed.
+
+Not part of a study's spec: workers with different GPUs may fit the same trials differently. Each trial's
+record says how it was run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from objectives import settings
+from objectives.settings import setting
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    micro_batch: int | None = setting(
+        None,
+        metavar="N|auto",
+        help="examples that a process takes through the model at a time; their gradients add up to those of "
+        "--batch-size. Halved and tried again where memory runs out",
+        default_text="auto: the whole batch",
+        least=1,
+        most=1_000_000,
+        words=(AUTO,),
+    )
+    gradient_checkpointing: bool = setting(
+        False,
+        help="compute the tuned layers again in the backward pass instead of keeping what they computed",
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+        if self.micro_batch == AUTO:
+            object.__setattr__(self, "micro_batch", None)
