@@ -94,7 +94,7 @@ def test_micro_batches_are_of_like_length_and_lose_nothing() -> None:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     tokens = np.ones(offsets[-1], dtype=np.int32)
     encoded = Encoded({"input_ids": tokens}, offsets, np.arange(7), {"input_ids": 0}, left=False)
-    split = Split(encoded, builder=None)  # type: ignore[arg-type]
+    split = Split(encoded)
     batches = list(Loader(torch.device("cpu"), micro_batch=3).training(split, [np.arange(7)]))
     assert [batch.rows.tolist() for batch in batches] == [[1, 3, 6], [5, 0], [2, 4]]
     assert [batch.inputs["input_ids"].shape for batch in batches] == [(3, 9), (2, 6), (2, 2)]
