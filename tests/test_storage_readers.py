@@ -49,6 +49,8 @@ def test_every_reader_shows_reasons_that_cannot_be_printed(database_url: str, tm
         with database.write() as connection:
             text = r'"cannot read \udce9 \u001b[31m"'
             connection.execute(update(USER_ATTRIBUTES).where(*reason).values(value_json=text))
+        written = database.optuna_storage.get_trial(ours.trial_id).user_attrs["reason"]
+        assert written.isprintable(), "other tools show it, too"
         run(study)
     where = ["--storage", database_url]
     shown = said(

@@ -40,9 +40,9 @@ def code_after_hanging(path: Path, limit: float | None, expected: float | None, 
         Watchdog(limit, lambda claim: expected).begin(cast(Claim, Recorded(path)))
         time.sleep(seconds)
 
-    process = FORK.Process(target=hang)
+    process = FORK.Process(target=hang, daemon=True)
     process.start()
-    process.join(200)
+    process.join(60)
     return process.exitcode
 
 
