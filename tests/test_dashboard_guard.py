@@ -222,9 +222,22 @@ def attack(port: int, study_id: int) -> dict[str, list[int]]:
 @pytest.mark.slow
 def test_a_browsers_attack_changes_nothing(database: Database) -> None:
     study_id = database.study("mrpc-tiny").study_id
-    with running(dashboard.make_server(database, "127.0.0.1", 0, write=True)) as port:
+    server = dashboard.make_server(database, "127.0.0.1", 0, write=True)
+    guarded, answers = server.get_app(), []
+
+    def watched(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
+        def answer(status: str, *rest: Any) -> Any:
+            answers.append((environ["REQUEST_METHOD"], environ.get("HTTP_ORIGIN"), status))
+            return start(status, *rest)
+
+        return guarded(environ, answer)
+
+    server.set_app(watched)
+    with running(server) as port:
         found = attack(port, study_id)
         assert found["rebinding"] == [403] * 4
+        # A browser sends this one to anybody, without asking first, and shows nobody the answer.
+        assert [status for method, _, status in answers if method == "POST"] == ["403 Forbidden"] * 3
         assert database.study_names() == ["mrpc-tiny"]
         assert optuna_dashboard.get_note(database.study("mrpc-tiny").optuna_study) == ""
         with chromium() as browser:
