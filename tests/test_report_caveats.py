@@ -86,7 +86,7 @@ def test_a_hundredth_less_is_about_the_same_time() -> None:
 
 def test_a_share_just_below_the_threshold_does_not_look_as_if_it_reached_it() -> None:
     found = content(small_table({(0, 1e-5): [0.9, 0.9], (2, 1e-5): [0.80996, 0.80996]}))
-    assert str(found.answers[0]).startswith("Fine-tune all 4 layers; no measured freeze keeps 90 %")
+    assert str(found.answers[0]).startswith("Fine-tune all 4 layers: no freeze that was measured keeps 90 %")
     text = markdown(found)
     assert "89.996 %" in text
     assert "90.0 %" not in text

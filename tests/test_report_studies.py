@@ -46,9 +46,11 @@ def rows_of(found: Document, name: str) -> list[dict[str, str]]:
 
 def test_each_protocol_has_its_own_sentence() -> None:
     grid, adaptive = said(two_studies())
-    assert grid.startswith("tiny (grid): fine-tune the last 2 of 4 layers: 99 %")
-    assert adaptive.startswith("tiny (adaptive): fine-tune all 4 layers; no measured freeze keeps 90 %")
-    assert "10.0x less time" in grid
+    assert grid.startswith("tiny (grid): fine-tune the last 2 of 4 layers: that keeps 98.8 %")
+    assert adaptive.startswith(
+        "tiny (adaptive): fine-tune all 4 layers: no freeze that was measured keeps 90 %"
+    )
+    assert "(10.0x faster)" in grid
     assert "time" not in adaptive
 
 
@@ -56,13 +58,13 @@ def test_savings_are_those_of_the_same_study() -> None:
     table = two_studies()
     table.loc[(table["study"] == "rte-b") & (table["frozen_layers"] == 2), "score"] = 0.79
     first, second = said(table)
-    assert "10.0x less time" in first
-    assert "1.7x less time" in second
+    assert "(10.0x faster)" in first
+    assert "(1.7x faster)" in second
 
 
 def test_one_task_in_two_studies_is_one_task() -> None:
     (sentence,) = said(two_studies("grid", "grid"))
-    assert sentence.startswith("Fine-tune all 4 layers; no measured freeze keeps 90 %")
+    assert sentence.startswith("Fine-tune all 4 layers: no freeze that was measured keeps 90 %")
     assert "on RTE in study rte-b, the most demanding of 2 studies" in sentence
 
 
@@ -77,8 +79,8 @@ def test_a_study_without_an_answer_is_left_out_by_its_name() -> None:
     table = two_studies("grid", "grid")
     table = table[(table["study"] == "rte-a") | (table["frozen_layers"] != 0)].reset_index(drop=True)
     (sentence,) = said(table)
-    assert sentence.startswith("Fine-tune the last 2 of 4 layers: 99 %")
-    assert "RTE (study rte-b) is left out: the full model (frozen_layers 0) is not in the table" in sentence
+    assert sentence.startswith("Fine-tune the last 2 of 4 layers: that keeps 98.8 %")
+    assert "Not counted: RTE (study rte-b): the full model (frozen_layers 0) is not in the table" in sentence
 
 
 def test_rows_say_of_which_study_they_are() -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
-from study.analysis.model_points import ModelPoint
+from study.analysis.model_points import NOT_IN_THE_PAPER, ModelPoint
 from study.analysis.points import OperatingPoint
 from study.reporting.document import Answer
-from study.reporting.names import metric_name, task_name
+from study.reporting.names import metric_name, percent, percent_short, task_name
 from study.reporting.series import Series, curve_key
 from study.reporting.sureness import how_sure, layers, reliability, what_would_change
 
@@ -92,28 +92,28 @@ def _answer(
     if point.tuned_layers is None or point.frozen_layers is None:
         return Answer(whose=whose, sentence=_no_answer(point, own, "n" if whose else "N"))
     where = "" if len(own) == 1 else f" on {task_name(point.task)}{_among(model, point, own)}"
-    kept = _kept(point)
-    # The full model keeps everything and saves nothing beside itself.
-    told = f": {', '.join([f'{kept}{where}', *_savings(_cost(point, costs))])}" if kept else where
-    advice = _advice(point)
+    said = f"{_advice(point)}: {_kept(point, analysis.thresholds)}{where}."
+    several = len(own) > 1
+    parts = {
+        "95 % interval": _interval(point),
+        "Saves": _savings(_cost(point, costs)),
+        "How sure": _together(how_sure(model, point, several=several), _unsettled(model, point, several)),
+        "What would change it": _together(
+            what_would_change(analysis, point), _beyond_the_rates(analysis, point)
+        ),
+        "Mind": _together(reliability(point), _warning(point)),
+        "Not counted": _left_out(model, own, point),
+        "The paper": _published(analysis, model, own),
+    }
     return Answer(
         whose=whose,
-        sentence=f"{advice if whose is None else advice[0].lower() + advice[1:]}{told}.",
-        remarks=tuple(
-            remark
-            for remark in (
-                _unsettled(model),
-                how_sure(model, point, several=len(own) > 1),
-                what_would_change(analysis, point),
-                reliability(point),
-                _warning(point),
-                _beyond_the_rates(analysis, point),
-                _left_out(model, own, point),
-                _published(analysis, model, own),
-            )
-            if remark
-        ),
+        sentence=said if whose is None else said[0].lower() + said[1:],
+        parts=tuple((name, text) for name, text in parts.items() if text),
     )
+
+
+def _together(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def _no_answer(point: OperatingPoint, own: Sequence[OperatingPoint], first: str) -> str:
@@ -135,41 +135,53 @@ def _advice(point: OperatingPoint) -> str:
     if frozen == -1:
         return f"Fine-tune all {total} layers and freeze the embeddings"
     if frozen == 0:
-        return f"Fine-tune all {total} layers; no measured freeze keeps {100 * point.threshold:.4g} %"
+        return f"Fine-tune all {total} layers"
     return f"Fine-tune the last {'' if tuned == 1 else f'{tuned} '}of {total} layers"
 
 
-def _kept(point: OperatingPoint) -> str:
+def _kept(point: OperatingPoint, thresholds: Sequence[float]) -> str:
     if point.frozen_layers == 0:
-        return ""
+        # The full model keeps everything and saves nothing beside itself.
+        return f"no freeze that was measured keeps {percent_short(point.threshold)} of its quality"
     if point.relative is None:
-        return "quality relative to full unknown"
-    interval = ""
-    if point.relative_low is not None and point.relative_high is not None:
-        interval = f" [{100 * point.relative_low:.0f}–{100 * point.relative_high:.0f}]"
-    return f"{100 * point.relative:.0f} % of full quality{interval}"
+        return "what that keeps of the full model's quality is not known"
+    return f"that keeps {percent(point.relative, 0, beside=thresholds)} of the full model's quality"
 
 
-def _savings(cost: DepthCost | None) -> list[str]:
+def _interval(point: OperatingPoint) -> str:
+    if point.relative_low is None or point.relative_high is None:
+        return ""
+    low, high = 100 * point.relative_low, 100 * point.relative_high
+    digits = 0 if high - low >= 1 else 1
+    span = f"{low:.{digits}f} to {high:.{digits}f} %"
+    return f"{span} of full quality; {percent_short(point.threshold)} is asked for."
+
+
+def _savings(cost: DepthCost | None) -> str:
     """Nothing for the full model, which is what the others are compared with."""
     if cost is None or cost.frozen_layers == 0:
-        return []
+        return ""
+    seconds, memory = cost.relative.get("seconds"), cost.relative.get("peak_memory_bytes")
     parts = []
-    seconds = cost.relative.get("seconds")
-    memory = cost.relative.get("peak_memory_bytes")
-    if seconds:
-        parts.append(_times(seconds))
-    if memory:
-        parts.append(f"{100 * memory:.0f} % of the memory")
+    if seconds and seconds < 1 and not _about_one(seconds):
+        parts.append(f"{100 * (1 - seconds):.0f} % of the training time ({1 / seconds:.1f}x faster)")
+    if memory and memory < 0.995:
+        parts.append(f"{100 * (1 - memory):.0f} % of the memory")
     if cost.trainable_share is not None:
-        parts.append(f"{100 * cost.trainable_share:.0f} % of the parameters trained")
-    return parts
+        parts.append(f"{100 * (1 - cost.trainable_share):.0f} % of the parameters to train and store")
+    told = f"{_listed(parts)}." if parts else ""
+    if seconds and _about_one(seconds):
+        return _together(told, "It takes about the same time.")
+    return _together(told, f"But it takes {seconds:.1f}x the time.") if seconds and seconds > 1 else told
 
 
-def _times(share: float) -> str:
-    if f"{max(share, 1 / share):.1f}" == "1.0":
-        return "about the same time"
-    return f"{1 / share:.1f}x less time" if share < 1 else f"{share:.1f}x the time"
+def _about_one(share: float) -> bool:
+    return f"{max(share, 1 / share):.1f}" == "1.0"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoint]) -> str:
@@ -194,19 +206,20 @@ def _left_out(model: ModelPoint, own: Sequence[OperatingPoint], point: Operating
     """Tasks that are not behind the model's number, and why."""
     if len(own) == 1:
         return ""
-    told = [f"{task_name(task)} is left out, as in the paper." for task in model.excluded]
+    as_paper = [*model.excluded, *(task for task, why in model.left_out.items() if why == NOT_IN_THE_PAPER)]
+    told = [f"{_listed(list(map(task_name, as_paper)))}, as in the paper."] if as_paper else []
     told += [
-        f"{task_name(task)} is left out: {why}."
+        f"{task_name(task)}: {why}."
         for task, why in model.left_out.items()
-        if task not in (point.task, model.at_most_task)
+        if task not in (point.task, model.at_most_task) and why != NOT_IN_THE_PAPER
     ]
     return " ".join(told)
 
 
-def _unsettled(model: ModelPoint) -> str:
+def _unsettled(model: ModelPoint, point: OperatingPoint, several: bool) -> str:
     """Depths that were not measured: fewer layers may do, or a task not followed deep enough need more."""
     parts = []
-    if model.at_least_tuned_layers is not None:
+    if model.at_least_tuned_layers is not None and (several or not point.knows_probability):
         parts.append(f"As few as {model.at_least_tuned_layers} may do: the depths between were not measured.")
     if model.at_most_tuned_layers is not None and model.at_most_task is not None:
         task, most = task_name(model.at_most_task), model.at_most_tuned_layers
@@ -220,9 +233,12 @@ def _beyond_the_rates(analysis: Analysis, point: OperatingPoint) -> str:
     edges = {d.rate_edge for n in (0, point.frozen_layers) if n is not None and (d := curve.at(n))} - {None}
     if not edges:
         return ""
-    beyond = {"lowest": "lower", "highest": "higher"}
-    further = " and ".join(word for edge, word in beyond.items() if edge in edges)
-    return f"Rates {further} than those tried may change it: the best was at the edge."
+    told = {"lowest": "lower", "highest": "higher"}
+    found = [edge for edge in told if edge in edges]
+    further = " and ".join(told[edge] for edge in found)
+    best = " and the ".join(found)
+    verb = "was" if len(found) == 1 else "were"
+    return f"{further.capitalize()} learning rates may change it: the {best} tried {verb} the best."
 
 
 def _published(analysis: Analysis, model: ModelPoint, own: Sequence[OperatingPoint]) -> str:
@@ -232,8 +248,8 @@ def _published(analysis: Analysis, model: ModelPoint, own: Sequence[OperatingPoi
         return ""
     if any(p.demo for p in own):
         return ""
-    how = "" if analysis.as_paper else ", in its own way of counting (--as-paper)"
-    return f"The paper found {layers(published.TUNED_LAYERS[key])} for {key}{how}."
+    how = "" if analysis.as_paper else ", counted in another way; --as-paper counts as it did"
+    return f"{layers(published.TUNED_LAYERS[key])} for {key}{how}."
 
 
 def _warning(point: OperatingPoint) -> str:
@@ -241,12 +257,12 @@ def _warning(point: OperatingPoint) -> str:
     kept = kept_by_chance(point.metric, point.chance, point.full_score)
     if kept is None or kept < point.threshold - CLOSE:
         return ""
-    alone = f"But the majority class alone keeps {100 * kept:.0f} % here"
+    alone = f"Always answering the majority class keeps {100 * kept:.0f} % here"
     corrected = point.chance_corrected
     if corrected is None or corrected.tuned_layers is None:
         return f"{alone}."
-    share = f"{100 * point.threshold:.4g} %"
-    return f"{alone}; to keep {share} of what is above it, tune {layers(corrected.tuned_layers)}."
+    tune = layers(corrected.tuned_layers)
+    return f"{alone}; to keep {percent_short(point.threshold)} of what is above that, tune {tune}."
 
 
 def _cost(point: OperatingPoint, costs: Sequence[CurveCosts]) -> DepthCost | None:

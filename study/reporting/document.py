@@ -189,15 +189,20 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How many layers to tune, in one sentence, and what to know beside it."""
+    """How many layers to tune, in one sentence, and what a decision needs beside it, each under its name."""
 
     whose: str | None
     """The model, and its protocol or train size, where there are several."""
     sentence: str
-    remarks: tuple[str, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
+    """Interval, savings, how sure, what would change it, ...: a name and a text of whole sentences."""
+
+    @property
+    def headline(self) -> str:
+        return f"{self.whose}: {self.sentence}" if self.whose else self.sentence
 
     def __str__(self) -> str:
-        return " ".join((f"{self.whose}: {self.sentence}" if self.whose else self.sentence, *self.remarks))
+        return " ".join((self.headline, *(f"{name}: {text}" for name, text in self.parts)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from objectives.depths import ranges
+from collections.abc import Mapping
+
+from objectives.depths import ranges, tuned_layers
 from study.analysis.analyse import Analysis
 from study.analysis.model_points import ModelPoint
-from study.analysis.planner import POWER, SettlePlan
+from study.analysis.planner import POWER, SETTLED, SettlePlan
 from study.analysis.points import OperatingPoint
 from study.reporting.names import count
 
@@ -16,39 +18,50 @@ _MENTIONED = 0.05
 
 
 def how_sure(model: ModelPoint, point: OperatingPoint, *, several: bool) -> str:
-    """The probability of the answer, of its nearest rival, and what to tune to be on the safe side."""
+    """The probability of the answer, of its nearest rivals, and what to tune to be on the safe side."""
     if not point.knows_probability:
-        return "The full model was run once: how sure this is cannot be said."
-    told = [_model_probability(model) if several else _probability(point), *_parts(point)]
+        return "That cannot be said: the full model was run once."
+    told = [_probability(model.probability, model.tuned_layers)] if several else [_of_point(point)]
+    told += _parts(point)
     sure = point.confident_tuned_layers
     if sure is not None and point.tuned_layers is not None and sure > point.tuned_layers:
-        told.append(f"To be 95 % sure of {100 * point.threshold:.4g} %, tune {layers(sure)}.")
+        told.append(f"To be 95 % sure of keeping {100 * point.threshold:.4g} %, tune {layers(sure)}.")
     return " ".join(text for text in told if text)
 
 
-def _model_probability(model: ModelPoint) -> str:
-    share = model.probability.get(model.tuned_layers) if model.tuned_layers is not None else None
-    if share is None:
-        return ""
-    others = {n: p for n, p in model.probability.items() if n != model.tuned_layers and p >= _MENTIONED}
-    return f"The probability of this answer is {share:.2f}{_rivals(others, 'tuned')}."
-
-
-def _probability(point: OperatingPoint) -> str:
+def _of_point(point: OperatingPoint) -> str:
     between = next((b for b in point.probability_between if b.first == point.frozen_layers), None)
+    total = point.total_layers
     if between is not None:
+        most, fewest = tuned_layers(total, between.first), tuned_layers(total, between.last)
         return (
-            f"With probability {between.probability:.2f} the answer lies between {max(between.first, 0)} and "
-            f"{between.last} frozen layers; of these only the first was measured."
+            f"With probability {_share(between.probability)} the fewest that will do is between {fewest} and "
+            f"{most}; of these only {most} was measured."
         )
-    share = point.sureness or 0.0
-    others = {n: p for n, p in point.probability.items() if n != point.frozen_layers and p >= _MENTIONED}
-    return f"The probability of this answer is {share:.2f}{_rivals(others, 'frozen')}."
+    shares: dict[int, float] = {}
+    for frozen, share in point.probability.items():
+        tuned = tuned_layers(total, frozen)
+        shares[tuned] = shares.get(tuned, 0.0) + share
+    return _probability(shares, point.tuned_layers)
 
 
-def _rivals(others: dict[int, float], kind: str) -> str:
-    likely = sorted(others.items(), key=lambda item: -item[1])[:2]
-    return "".join(f", of {n} {kind} layers {p:.2f}" for n, p in likely)
+def _probability(shares: Mapping[int, float], tuned: int | None) -> str:
+    if tuned is None or tuned not in shares:
+        return ""
+    others = sorted(
+        ((n, p) for n, p in shares.items() if n != tuned and p >= _MENTIONED), key=lambda o: -o[1]
+    )
+    rivals = ", ".join(f"{layers(n)}: {p:.2f}" for n, p in others[:2])
+    verb = "is" if tuned == 1 else "are"
+    return (
+        f"{layers(tuned)} {verb} the fewest that will do: probability {_share(shares[tuned])}"
+        f"{f' ({rivals})' if rivals else ''}."
+    )
+
+
+def _share(probability: float) -> str:
+    """No answer from runs is certain."""
+    return "above 0.99" if probability >= 0.995 else f"{probability:.2f}"
 
 
 def _parts(point: OperatingPoint) -> list[str]:
@@ -58,42 +71,47 @@ def _parts(point: OperatingPoint) -> list[str]:
     if (point.sureness or 0.0) >= 0.995:
         return []
     return [
-        f"Of the doubt {100 * point.examples_share:.0f} % is the luck of the test examples and the rest "
-        "that of "
-        f"the seeds; on this very test set the probability is {point.seeds_probability:.2f}."
+        f"{100 * point.examples_share:.0f} % of the doubt comes from the choice of test examples, the rest "
+        f"from the seeds; on this very test set the probability is {_share(point.seeds_probability)}."
     ]
 
 
 def what_would_change(analysis: Analysis, point: OperatingPoint) -> str:
-    """What to run to be surer, or what to be content with; nothing where it is settled."""
+    """What to run to be surer, or what to settle for; nothing where it is settled."""
     plan = analysis.settle_plan(point)
-    told = [] if plan is None else [_plan(plan)]
-    unsure = point.sureness is not None and point.sureness < 0.9
+    told = [] if plan is None else [_plan(plan, point)]
+    unsure = point.sureness is not None and point.sureness < SETTLED
     if unsure and point.examples_share is not None and point.examples_share > MOSTLY:
         told.append("More test data would help more than more seeds.")
     return " ".join(told)
 
 
-def _plan(plan: SettlePlan) -> str:
-    depths = ranges(plan.frozen_layers)
+def _plan(plan: SettlePlan, point: OperatingPoint) -> str:
+    depths = at_depths(plan)
+    # Only a study can be added to; a table may be of anybody's runs.
+    launch = "; elsa launch --settle runs them" if point.study is not None else ""
     if plan.unmeasured:
-        return f"Running {depths} frozen would settle it; elsa launch --settle does that."
+        return f"Runs at {depths} would settle it{launch}."
     if plan.worthwhile and plan.seeds is not None:
         return (
-            f"{count(plan.seeds, 'more seed').capitalize()} at {depths} frozen and at the full model "
-            "would settle "
-            f"it with {POWER:.0%} power; elsa launch --settle runs them."
+            f"{count(plan.seeds, 'more seed')} at {depths} and at the full model would settle it with "
+            f"{100 * POWER:.0f} % power{launch}."
         )
-    needed = (
-        "even 1,000 more seeds would not do"
-        if plan.seeds is None
-        else f"that takes about {plan.seeds:,} more seeds"
-    )
-    return (
-        f"Do not expect to settle it ({needed}): be content with between {max(plan.first, 0)} and "
-        f"{plan.last} "
-        "frozen layers."
-    )
+    return f"Settling it would take {needed(plan)}: settle for {settle_for(plan, point)}."
+
+
+def at_depths(plan: SettlePlan) -> str:
+    return f"{ranges(plan.frozen_layers)} frozen {'layer' if plan.frozen_layers == (1,) else 'layers'}"
+
+
+def needed(plan: SettlePlan) -> str:
+    return "more than 1,000 more seeds" if plan.seeds is None else f"about {count(plan.seeds, 'more seed')}"
+
+
+def settle_for(plan: SettlePlan, point: OperatingPoint) -> str:
+    """The range that holds the answer with the probability that settles it."""
+    fewest, most = (tuned_layers(point.total_layers, n) for n in (plan.last, plan.first))
+    return f"between {fewest} and {most} tuned layers"
 
 
 def reliability(point: OperatingPoint) -> str:
@@ -107,9 +125,7 @@ def reliability(point: OperatingPoint) -> str:
         parts = parts[-1:]
     if not parts:
         return ""
-    return (
-        f"{' and '.join(parts)} learned nothing, and would have to be repeated; the quality is of the others."
-    )
+    return f"{' and '.join(parts)} learned nothing; the quality is that of the others."
 
 
 def layers(number: int) -> str:

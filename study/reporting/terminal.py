@@ -8,7 +8,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from study.reporting.document import Block, Bullets, Chart, Code, Column, Document, Section, Table, Words
+from study.reporting.document import (
+    Answer,
+    Block,
+    Bullets,
+    Chart,
+    Code,
+    Column,
+    Document,
+    Section,
+    Table,
+    Words,
+)
 
 LONGEST_LINE = 100
 """Of sentences, however wide the terminal is: longer ones are hard to read."""
@@ -18,8 +29,7 @@ GAP = "  "
 
 def terminal(document: Document, width: int = 80) -> str:
     badges = "".join(f"{badge.upper()} · " for badge in document.badges)
-    answers = [str(answer) for answer in document.answers]
-    parts = [_prose(f"{badges if i == 0 else ''}{answer}", width) for i, answer in enumerate(answers)]
+    parts = [_answer(answer, badges if i == 0 else "", width) for i, answer in enumerate(document.answers)]
     parts += [_prose(warning, width) for warning in document.warnings]
     said: set[str] = set()
     parts += [_section(section, width, said) for section in document.sections]
@@ -29,6 +39,17 @@ def terminal(document: Document, width: int = 80) -> str:
 def printable(text: str) -> str:
     """Names may come from anybody's table: nothing in them may steer the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _answer(answer: Answer, badges: str, width: int) -> str:
+    """The sentence, and its parts with their names in a column of their own."""
+    column = max((len(name) for name, _ in answer.parts), default=0) + 2
+    return "\n".join(
+        [
+            _prose(f"{badges}{answer.headline}", width),
+            *(_prose(text, width, f"  {name:<{column}}", " " * (column + 2)) for name, text in answer.parts),
+        ]
+    )
 
 
 def _section(section: Section, width: int, said: set[str]) -> str:

@@ -19,8 +19,9 @@ def markdown(document: Document, images: Mapping[str, str] | None = None) -> str
     badges = "".join(f"**{badge.upper()}** " for badge in document.badges)
     parts = [f"# {badges}How many layers need fine-tuning? {escape(document.title)}"]
     parts += [f"> {escape(warning)}" for warning in document.warnings]
-    answers = [str(answer) for answer in document.answers]
-    parts += [_paragraph(answers[0])] if len(answers) == 1 else [_list(answers)] if answers else []
+    for answer in document.answers:
+        parts.append(f"**{escape(answer.headline)}**")
+        parts += ["\n".join(f"- {escape(name)}: {escape(text)}" for name, text in answer.parts)]
     parts += [_list(f"{value} {label}" for value, label in document.facts)] if document.facts else []
     for section in document.sections:
         parts.append(f"## {escape(section.title)}")
