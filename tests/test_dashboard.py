@@ -54,7 +54,7 @@ def test_note_and_figures_follow_the_study_on_every_database(database_url: str) 
         note = optuna_dashboard.get_note(study.optuna_study)
         assert "35 cells complete, 1 failed, 0 running, 0 waiting." in note
         assert "NOT FINISHED" not in note
-        assert "of full quality [" in note
+        assert "- 95 % interval: " in note
         assert "RECORDED" in note
         password = make_url(database_url).password
         assert not password or f":{password}@" not in note

@@ -135,7 +135,7 @@ def test_not_sustained_where_a_smaller_freeze_fails() -> None:
     assert (point.frozen_layers, point.sustained) == (2, False)
     (told,) = telling(analyse(table(rows({0: [0.8], 1: [0.6], 2: [0.78]})), thresholds=[0.9])).tables[:1]
     cells = {column.title: column.text(told.rows[0].item) for column in told.shown}
-    assert (cells["frozen"], cells["frozen, possibly"], cells["sustained"]) == ("2", "4", "no")
+    assert (cells["frozen"], cells["tuned"], cells["sustained"]) == ("2–4", "0–2", "no")
 
 
 def test_one_seed_claims_no_uncertainty() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -64,13 +65,18 @@ def test_terminal_report_and_note_open_with_the_same_sentence(sqlite_url: str) -
         reading = read_studies([study])
         table, analysis = reading.table, analyse(reading.table, draws=200)
         content = document(table, analysis)
-        sentence = content.answers[0].sentence
-        assert sentence.startswith("Freeze all 6 layers and tune the task head alone: 90 % of full quality [")
-        assert "2.9x less time" in sentence
+        (answer,) = content.answers
+        sentence, parts = answer.sentence, dict(answer.parts)
+        assert sentence.startswith(
+            "Freeze all 6 layers and tune the task head alone: that keeps 90 % of the full"
+        )
+        assert "(2.9x faster)" in parts["Saves"]
         said = words(render(analysis, table, width=80))
         assert said.startswith(f"RECORDED · {sentence}")
-        assert f"\n\n{sentence} " in markdown(content)
-        assert f"<h1>{sentence}</h1>" in page(content).replace("\u00a0", " ")
+        assert f"\n\n**{sentence}**\n\n- 95 % interval: {parts['95 % interval']}\n- Saves: " in markdown(
+            content
+        )
+        assert f"<h1>{sentence}</h1>" in unescape(page(content)).replace("\u00a0", " ")
         assert sentence in note(study, reading, analysis)
     finally:
         database.close()
@@ -120,7 +126,9 @@ def test_the_command_prints_the_sentence_first(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "trials.csv"
     small_table(SCORES).to_csv(path, index=False)
     assert operating_points.main([str(path), "--draws", "50"]) == 0
-    assert capsys.readouterr().out.startswith("Fine-tune the last 2 of 4 layers: 100 % of full quality [")
+    assert capsys.readouterr().out.startswith(
+        "Fine-tune the last 2 of 4 layers: that keeps 100 % of the full"
+    )
 
 
 def test_a_footnote_is_under_tables_with_its_column_and_once_on_a_terminal(
@@ -132,9 +140,13 @@ def test_a_footnote_is_under_tables_with_its_column_and_once_on_a_terminal(
     for found in (content, document(gap, analyse(gap, draws=50))):
         for part in found.tables:
             titles = {column.title for column in part.shown}
-            assert ("Possibly:" in " ".join(part.footnotes)) == bool(
-                titles & {"frozen, possibly", "possibly"}
+            ranged = any(
+                "–" in column.text(row.item)[1:]
+                for column in part.shown
+                if column.title in ("frozen", "tuned layers")
+                for row in part.rows
             )
+            assert ("A range:" in " ".join(part.footnotes)) == ranged
             assert ("Above chance:" in " ".join(part.footnotes)) == any("above chance" in t for t in titles)
     assert len([t for t in content.tables if t.name.startswith("operating_points")]) == 3
     assert words(render(analysis, table, width=80)).count("Confident: the deepest") == 1

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from objectives.metrics import describe
+from objectives.tasks import find_task
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import task_key
@@ -80,8 +81,8 @@ def claims(analysis: Analysis) -> tuple[Claim, ...]:
 
 
 def gains(curves: Sequence[Curve]) -> tuple[Gain, ...]:
-    """For each curve the best freeze, where its mean is above the full model's."""
-    found = (_gain(curve) for curve in curves)
+    """For each curve the best freeze, where its mean is above that of a full model that learned."""
+    found = (_gain(curve) for curve in curves if curve.undefined is None)
     return tuple(gain for gain in found if gain is not None)
 
 
@@ -129,7 +130,10 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
     if model.tuned_layers is None:
         verdict, because = "cannot tell", "no task gives an operating point"
     elif missing and model.tuned_layers <= figure:
-        verdict, because = "cannot tell", f"{', '.join(missing)} not measured; more may be needed there"
+        verdict, because = (
+            "cannot tell",
+            f"{', '.join(map(_shown, missing))} not measured; more may be needed there",
+        )
     elif model.at_least_tuned_layers is not None and (
         model.at_least_tuned_layers <= figure < model.tuned_layers
     ):
@@ -148,7 +152,7 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
     ours = (
         "unknown"
         if model.tuned_layers is None
-        else f"{model.tuned_layers} (limited by {model.limiting_task})"
+        else f"{model.tuned_layers} (limited by {_shown(model.limiting_task or '')})"
     )
     return Claim(
         claim=f"{model.model}: tuned layers that keep 90 % on every task but CoLA",
@@ -158,6 +162,11 @@ def _tuned_claim(analysis: Analysis, model: ModelPoint, name: str, figure: int) 
         verdict=verdict,
         because=because,
     )
+
+
+def _shown(task: str) -> str:
+    known = find_task(task)
+    return known.display if known else task
 
 
 def _frozen_claim(analysis: Analysis) -> Claim:

@@ -23,6 +23,7 @@ from study.reporting.failures import failures_table
 from study.reporting.files import slug
 from study.reporting.remarks import caveats, notes
 from study.reporting.series import Series
+from study.reporting.settle_table import settle_table
 from study.reporting.size_tables import low_resource_tables
 from study.reporting.tested_table import tested_table
 from study.trials.provenance import Provenance
@@ -174,11 +175,12 @@ def _quality(analysis: Analysis) -> Section:
 
 
 def _points(analysis: Analysis, table: pd.DataFrame | None) -> tuple[Block, ...]:
-    models = points.models_table(analysis)
+    models, settling = points.models_table(analysis), settle_table(analysis)
     tests = None if table is None else tested_table(tested(table, analysis), Series(analysis.curves))
     return (
         *([models] if models else []),
         *points.points_tables(analysis),
+        *([settling] if settling else []),
         *([tests] if tests else []),
     )
 

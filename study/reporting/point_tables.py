@@ -30,13 +30,15 @@ def models_table(analysis: Analysis) -> Table | None:
     series = Series(analysis.curves)
     sizes = any(m.train_size is not None for m in analysis.models)
     train_size = Column("train_size", "train size", show=names.size_name, key=True)
+    ranged = any(m.at_least_tuned_layers is not None for m in analysis.models)
     columns = (
         label("model", key=True),
         label("protocol", key=True, shown=series.protocols_shown),
         *([train_size] if sizes else []),
         Column("threshold", "of full quality", show=names.percent_short, shown=False),
-        Column("tuned_layers", "tuned layers"),
-        Column("at_least_tuned_layers", "possibly", seldom=True, note=_AT_LEAST),
+        Column("tuned", "tuned layers", get=_tuned_range, csv=False, note=_gap(ranged)),
+        Column("tuned_layers", "tuned layers", shown=False),
+        Column("at_least_tuned_layers", "at least", shown=False),
         Column("at_most_tuned_layers", "at most", seldom=True, note=_AT_MOST),
         Column("total_layers", "of"),
         Column("probability", "probability", get=_model_probability, show=_share_of_draws, note=_THIS_ANSWER),
@@ -62,10 +64,22 @@ def models_table(analysis: Analysis) -> Table | None:
 
 
 _LEFT_OUT = "Left out: tasks without an answer, and with --as-paper those that the paper leaves out."
-_AT_LEAST = "Possibly: as few as might do where the depths right beyond an answer were not measured."
 _AT_MOST = "At most: what a task that was not followed deep enough may need."
 _THIS_ANSWER = "Probability: of this very number, given the runs; none where depths were not measured."
 _PUBLISHED = f"Published: {published.PAPER}, at 90 %, CoLA left out."
+
+
+def _gap(found: bool) -> str:
+    """What a range means, where there is one."""
+    return "A range: the depths right beyond the answer were not measured." if found else ""
+
+
+def _tuned_range(m: ModelPoint) -> Value:
+    return _span(m.at_least_tuned_layers, m.tuned_layers)
+
+
+def _span(first: int | None, last: int | None) -> Value:
+    return last if first is None or last is None else f"{first}–{last}"
 
 
 def _model_probability(m: ModelPoint) -> Value:
@@ -138,19 +152,19 @@ def _columns(
         # The title says which; the study's column needs the room.
         hidden |= {"task", "metric"}
     study, *others = place(series, hidden)
+    ranged = any(p.deepest_frozen_layers is not None for p in points)
     return (
         Column("threshold", "at least", show=names.percent_short, key=True, shown=alone and by_threshold),
         study,
         label("protocol", shown=False),
         *others,
-        Column("tuned_layers", "tuned"),
-        label(
-            "status", "answer", get=lambda p: None if p.status == "ok" else p.status, seldom=True, csv=False
-        ),
+        Column("tuned", "tuned", get=_tuned, csv=False),
+        Column("tuned_layers", "tuned", shown=False),
         label("status", shown=False),
         Column("total_layers", "of", csv=False, shown=by_threshold),
-        Column("frozen_layers", "frozen", note=_FROZEN),
-        Column("deepest_frozen_layers", "frozen, possibly", seldom=True, note=_POSSIBLY),
+        Column("frozen", "frozen", get=_frozen, csv=False, note=f"{_FROZEN} {_gap(ranged)}".strip()),
+        Column("frozen_layers", "frozen", shown=False),
+        Column("deepest_frozen_layers", "deepest", shown=False),
         Column("keeps", "keeps", get=lambda p: p.relative, show=names.percent, csv=False, note=_KEEPS),
         Column("interval", "95 % interval", get=_interval, csv=False),
         label("likeliest", "probability", get=_likeliest, csv=False, note=_PROBABILITY),
@@ -189,7 +203,6 @@ def _columns(
 
 
 _FROZEN = "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone."
-_POSSIBLY = "Possibly: as deep as the answer could be where the depths right beyond it were not measured."
 _PROBABILITY = (
     "Probability: of the likeliest answers, given the runs; of a stretch where only its first depth was "
     "measured."
@@ -203,6 +216,19 @@ _LEARNED = (
 )
 _ABOVE = "Above chance: the same question with chance taken off both scores."
 _KEEPS = "Keeps: the score as a share of the full model's."
+
+
+def _tuned(p: OperatingPoint) -> Value:
+    fewest = None if p.deepest_frozen_layers is None else p.fewest_tuned_layers
+    return p.status if p.status != "ok" else _span(fewest, p.tuned_layers)
+
+
+def _frozen(p: OperatingPoint) -> Value:
+    return (
+        p.frozen_layers
+        if p.deepest_frozen_layers is None
+        else _span(p.frozen_layers, p.deepest_frozen_layers)
+    )
 
 
 def _likeliest(p: OperatingPoint) -> Value:
