@@ -77,6 +77,7 @@ class Outcome:
     state: State
     score: float | None = None
     selection_score: float | None = None
+    score_error: float | None = None
     reason: str | None = None
     """Of a failure."""
 
@@ -104,6 +105,8 @@ class TrialRecord:
     curve: tuple[CurvePoint, ...] = ()
     selection_score: float | None = None
     """The primary metric on the selection split, where the spec has one."""
+    score_error: float | None = None
+    """The score's standard error over the examples that gave it: how much it owes to which these are."""
     chance: float | None = None
     """The primary metric of always answering the majority class (0 for correlations)."""
     train_examples: int | None = None

@@ -47,6 +47,7 @@ from objectives.evaluation import Evaluation
 from objectives.fitting import Fitting
 from objectives.frozen import Frozen
 from objectives.head_token import find_head_token
+from objectives.influence import standard_error
 from objectives.masks import unread_masks
 from objectives.micro_batches import MicroBatches
 from objectives.models import Pretrained
@@ -241,6 +242,7 @@ class FineTuning:
         self.targets = run.targets
         progress = run.progress
         scored = self._scored(progress.curve)
+        packed = self._packed(progress)
         return TrialRecord(
             metric=self.metric,
             score=scored.metrics[self.metric],
@@ -257,7 +259,8 @@ class FineTuning:
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
             peak_memory_bytes=peak.bytes() - self._frozen.device_bytes,
             prefix=prefix,
-            predictions=self._packed(progress),
+            predictions=packed,
+            score_error=standard_error(packed, metrics.describe(self.metric)),
             device=self._can.name,
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,

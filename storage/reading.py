@@ -68,6 +68,7 @@ class CellTrial:
     cell: Cell
     score: float | None
     selection_score: float | None
+    score_error: float | None
     reason: str | None
     final: bool
     history: tuple[int, ...]
@@ -79,7 +80,8 @@ def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> lis
     trials = _trials(connection, study_id, newer)
     parameters = _parameters(connection, study_id, newer)
     values = _values(connection, study_id, newer)
-    scores = _attributes(connection, USER_ATTRIBUTES, study_id, ["selection_score", "reason"], newer)
+    keys = ["selection_score", "score_error", "reason"]
+    scores = _attributes(connection, USER_ATTRIBUTES, study_id, keys, newer)
     system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY], newer)
     found = []
     for row in trials:
@@ -95,6 +97,7 @@ def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> lis
                 cell=cell,
                 score=values.get(row.trial_id),
                 selection_score=scores[row.trial_id].get("selection_score"),
+                score_error=scores[row.trial_id].get("score_error"),
                 reason=_printable(scores[row.trial_id].get("reason")),
                 final=bool(own.get(rows.FINAL)),
                 history=tuple(own.get(rows.RETRY_HISTORY, ())),
@@ -123,6 +126,7 @@ def outcome(trial: CellTrial) -> Outcome:
         state=state,
         score=trial.score if complete else None,
         selection_score=trial.selection_score if complete else None,
+        score_error=trial.score_error if complete else None,
         reason=trial.reason if state == "FAIL" else None,
     )
 

@@ -10,6 +10,7 @@ import pytest
 import stored
 
 from objectives.contract import Cell, TrialRecord
+from objectives.influence import standard_error
 from objectives.metrics import describe
 from objectives.predictions import pack, unpack
 from storage.attributes import MOST_BYTES
@@ -223,12 +224,9 @@ def test_a_trial_without_predictions_leaves_the_intervals_to_the_seeds(database:
 
 @pytest.mark.parametrize("metric", ["f1", "matthews_correlation", "roc_auc", "spearman"])
 def test_the_luck_of_examples_is_that_of_drawing_them_again(metric: str) -> None:
-    from study.analysis.example_noise import _influence
-
     labels, outputs = answers(metric, 400)
     about = describe(metric)
-    run = unpack(pack(labels, outputs, about))
-    spread = float(np.square(_influence([run], about)(run)).sum()) ** 0.5
+    spread = standard_error(pack(labels, outputs, about), about)
     draw = np.random.default_rng(3)
     again = [about(labels[rows], outputs[rows]) for rows in (draw.integers(0, 400, 400) for _ in range(200))]
     assert spread == pytest.approx(float(np.std(again)), rel=0.35)

@@ -87,9 +87,11 @@ class Estimate:
         variance, degrees = self._of(index, share)
         return Contrast(float(value), variance, degrees)
 
-    def above(self, level: float) -> Contrast:
-        """The full model above a level, as chance."""
-        return Contrast(float(self.means[0]) - level, *self._combined(self._quadratic(0), 0))
+    def above(self, level: float, example_variance: float = 0.0) -> Contrast:
+        """The full model above a level, as chance, by the noise of seeds and this much of test examples."""
+        seeds = self._quadratic(0)[0] if self.certain and self.runs[0] > 1 else 0.0
+        variance, degrees = self._combined((seeds, example_variance), 0)
+        return Contrast(float(self.means[0]) - level, variance, degrees if seeds > 0 else 1e6)
 
     def interval(self, index: int) -> tuple[float, float] | None:
         """Student's 95 % interval of a mean."""

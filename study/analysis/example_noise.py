@@ -6,14 +6,13 @@ does to single examples is in the spread over seeds already, and taken off here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from objectives import metrics
-from objectives.metrics import Metric
+from objectives.influence import influence
 from objectives.predictions import Predictions, unpack
 from study.analysis.samples import Sample
 
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 Stored = Mapping[tuple[str, int], str]
 """Packed predictions by study and trial number."""
-GROUPS = 50
-"""Where a metric does not fall into a few kinds of examples, they are left out in this many groups."""
-_MOST_KINDS = 64
 
 
 class ExampleNoise:
@@ -49,8 +45,8 @@ class ExampleNoise:
         found = [run for run in known if run is not None]
         if len({(len(run), run.form) for run in found}) != 1:
             return None
-        influence = _influence(found, metrics.describe(metric))
-        rows = [None if own is None else np.stack([influence(run) for run in own if run]) for own in runs]
+        of_run = influence(found, metrics.describe(metric))
+        rows = [None if own is None else np.stack([of_run(run) for run in own if run]) for own in runs]
         return _covariance(rows), len(found[0])
 
     def _of(self, sample: Sample) -> list[Predictions | None]:
@@ -81,48 +77,3 @@ def _covariance(rows: Sequence[Array | None]) -> Array:
             noise = float(own.var(axis=0, ddof=1).sum()) / len(own)
             found[i, i] = max(found[i, i] - noise, 0.0)
     return found
-
-
-def _influence(runs: Sequence[Predictions], metric: Metric) -> Callable[[Predictions], Array]:
-    """What each example, or group of them, adds to a run's score: squares sum up to the score's variance."""
-    if runs[0].labels is None:
-        return lambda run: (run.outputs - run.outputs.mean()) / len(run)
-    classes = runs[0].form == "classes" and runs[0].labels.ndim == 1
-    if classes and max(len(np.unique(_kinds(run))) for run in runs) <= _MOST_KINDS:
-        return lambda run: _by_kind(run, metric)
-    return lambda run: _by_group(run, metric)
-
-
-def _kinds(run: Predictions) -> NDArray[np.int64]:
-    """A number for each example: of its label and the answer."""
-    assert run.labels is not None
-    kinds: NDArray[np.int64] = run.labels * run.outputs.shape[1] + run.outputs.argmax(axis=1)
-    return kinds
-
-
-def _by_kind(run: Predictions, metric: Metric) -> Array:
-    """Examples with the same label and answer have the same influence: each kind is left out once."""
-    _, first, of = np.unique(_kinds(run), return_index=True, return_inverse=True)
-    every, size = np.arange(len(run)), len(run)
-    without = np.array([run.score(metric, np.delete(every, at)) for at in first.tolist()])
-    changes = without[of]
-    scaled: Array = (changes.mean() - changes) * ((size - 1) / size) ** 0.5
-    return scaled
-
-
-def _by_group(run: Predictions, metric: Metric) -> Array:
-    parts = _parts(len(run))
-    without = np.array(
-        [run.score(metric, np.flatnonzero(parts != part)) for part in range(int(parts.max()) + 1)]
-    )
-    count = len(without)
-    scaled: Array = (without.mean() - without) * ((count - 1) / count) ** 0.5
-    return scaled
-
-
-@lru_cache(maxsize=16)
-def _parts(examples: int) -> NDArray[np.int64]:
-    """The same groups for all runs, so that they are compared on the same examples."""
-    order = np.random.default_rng(examples).permutation(examples)
-    parts: NDArray[np.int64] = order % min(GROUPS, examples)
-    return parts

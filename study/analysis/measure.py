@@ -55,8 +55,10 @@ class Measured:
         quality, chance = float(self.estimate.means[0]), self.group.chance_quality
         if chance is None or self.group.chance is None:
             return None
-        known = self.estimate.certain and self.estimate.runs[0] > 1
-        if quality > chance and (not known or self.estimate.above(chance).passing >= CONFIDENCE):
+        # Of test examples only as much as is known of each run, so that a search while it runs and the report
+        # on all predictions say the same.
+        examples = self.full.runs.example_variance if self.full is not None else None
+        if quality > chance and self.estimate.above(chance, examples or 0.0).passing >= CONFIDENCE:
             return None
         how = "is not better than" if quality <= chance else "is not clearly better than"
         return f"{self._score}, which {how} chance ({self.group.chance:.4g}): {TRY}"

@@ -161,6 +161,7 @@ class _Sorting:
             self.fallen[rows],
             outliers=self.outliers,
             rows=rows,
+            errors=self.columns.error[rows],
         )
 
 

@@ -37,6 +37,8 @@ class Run:
     """As a quality: more is better, whatever the metric."""
     selection: float
     """What learning rates are chosen by; NaN where there is no selection split."""
+    error: float = float("nan")
+    """The score's standard error over test examples; NaN where that is not known."""
 
 
 @dataclass
@@ -69,13 +71,14 @@ class Evidence:
             if outcome.state == "COMPLETE" and outcome.score is not None:
                 chosen_by = outcome.selection_score
                 selection = float("nan") if chosen_by is None else spec.quality(chosen_by)
-                evidence.add(spot, cell.seed, spec.quality(outcome.score), selection)
+                error = float("nan") if outcome.score_error is None else outcome.score_error
+                evidence.add(spot, Run(cell.seed, spec.quality(outcome.score), selection, error))
             elif outcome.reason not in (None, CLOSED) and DIVERGED.search(outcome.reason or ""):
                 evidence.diverged[spot] = evidence.diverged.get(spot, 0) + 1
         return evidence
 
-    def add(self, spot: Spot, seed: int, score: float, selection: float) -> None:
-        self.runs.setdefault(spot, []).append(Run(seed, score, selection))
+    def add(self, spot: Spot, run: Run) -> None:
+        self.runs.setdefault(spot, []).append(run)
 
     @property
     def floor(self) -> float | None:
@@ -113,16 +116,17 @@ class Evidence:
         """
         full = [run.score for (depth, _), group in self.runs.items() if depth == FULL for run in group]
         typical = float(np.median(full)) if full else 1.0
+        names = ("score", "selection", "error")
         known = {
-            spot: (float(np.mean([r.score for r in group])), float(np.mean([r.selection for r in group])))
+            spot: tuple(float(np.mean([getattr(r, name) for r in group])) for name in names)
             for spot, group in self.runs.items()
         }
         for cell in cells:
             spot = (cell.frozen_layers, self.rates.index(cell.learning_rate))
             # A depth never seen is put at the threshold, where it settles nothing.
             guess = typical if cell.frozen_layers == FULL else typical * self.spec.threshold
-            score, selection = known.get(spot, (guess, guess if self._has_selection else float("nan")))
-            self.add(spot, cell.seed, score, selection)
+            unseen = (guess, guess if self._has_selection else float("nan"), float("nan"))
+            self.add(spot, Run(cell.seed, *known.get(spot, unseen)))
 
     @property
     def _has_selection(self) -> bool:
@@ -183,4 +187,5 @@ def _sample(runs: Sequence[Run], fallen: NDArray[np.bool_], wanted: Sequence[boo
         np.array([run.score for run in kept]),
         np.array([run.selection for run in kept]),
         fallen[inside],
+        errors=np.array([run.error for run in kept]),
     )

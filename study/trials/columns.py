@@ -46,6 +46,7 @@ class Columns:
         self.layers = table["total_layers"].to_numpy(dtype=np.int64)
         self.search = _text(table, "protocol").str.endswith(SEARCH_SUFFIX).to_numpy()
         self.selection = _floats(table, "selection_score")
+        self.error = _floats(table, "score_error")
         self.chance = _floats(table, "chance")
         self.demo = _text(table, "demo").str.lower().isin(("true", "1", "1.0")).to_numpy()
         self.says_diverged = _text(table, "reason").str.contains(DIVERGED).to_numpy()
