@@ -166,18 +166,18 @@ def _depth_score(measured: Measured, depth: DepthRuns, index: int, *, defined: b
         relative_low=relative_low,
         relative_high=relative_high,
         chance_corrected=corrected,
-        rates=tuple(_rate_score(group, r, measured.choice.by_selection, depth.success) for r in depth.rates),
+        rates=tuple(_rate_score(group, depth, r, measured.choice.by_selection) for r in depth.rates),
         rate_edge=_edge(depth, rate),
         counts=depth.counts,
     )
 
 
-def _rate_score(group: Group, rate: RateRuns, by_selection: bool, success: float) -> RateScore:
+def _rate_score(group: Group, depth: DepthRuns, rate: RateRuns, by_selection: bool) -> RateScore:
     samples = [rate.runs] + ([rate.search] if rate.search else [])
     return RateScore(
         learning_rate=rate.learning_rate,
         score=group.shown(rate.runs.score),
-        choice=group.shown(rate.choice(by_selection, success)),
+        choice=group.shown(group.worth(depth, rate, by_selection)),
         runs=int(rate.runs.kept.sum()),
         collapsed=sum(int(sample.collapsed.sum()) for sample in samples),
         removed=sum(int((~sample.kept).sum()) for sample in samples if sample.filtered),

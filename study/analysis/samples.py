@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum, isfinite
+from math import fsum, inf, isfinite
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Outliers = Literal["none", "paper"]
-PRIOR_RUNS = 10.0
-"""How many runs of a rate its depth's share of successes is worth."""
+PRIOR_RUNS, PRIOR_FREEDOM = 10.0, 2.0
+"""How many runs of a rate its depth's share of diverged ones is worth; of collapsed ones, too, before the
+study says how much rates differ in them, and how many degrees of freedom this guess is worth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,8 @@ class Sample:
     """Whether the outlier filter says which runs are kept."""
     rows: NDArray[np.int64]
     """Positions in the trial table; empty for runs that come from no table."""
+    errors: NDArray[np.float64]
+    """Standard errors of the scores over test examples, NaN where they are not known."""
 
     @cached_property
     def score(self) -> float:
@@ -75,6 +78,12 @@ class Sample:
     def selection_score(self) -> float:
         """NaN where a run that counts has none."""
         return _mean(self.selection, self.kept)
+
+    @property
+    def example_variance(self) -> float | None:
+        """Of the quality over test examples, at most: that of one run; None where it is not known."""
+        found = self.errors[self.kept]
+        return float(np.square(found).mean()) if np.isfinite(found).all() else None
 
     @property
     def successes(self) -> int:
@@ -89,6 +98,7 @@ def make_sample(
     *,
     outliers: Outliers = "none",
     rows: NDArray[np.int64] | None = None,
+    errors: NDArray[np.float64] | None = None,
 ) -> Sample:
     """With `outliers`, the paper's filter says which runs count, and collapses are only counted."""
     filtered = outliers == "paper"
@@ -96,8 +106,11 @@ def make_sample(
         kept = paper_keeps(scores)
     else:
         kept = np.ones(len(scores), dtype=bool) if collapsed.all() else ~collapsed
-    none = np.zeros(0, dtype=np.int64)
-    return Sample(seeds, scores, selection, collapsed, kept, filtered, none if rows is None else rows)
+    if rows is None:
+        rows = np.zeros(0, dtype=np.int64)
+    if errors is None:
+        errors = np.full(len(scores), np.nan)
+    return Sample(seeds, scores, selection, collapsed, kept, filtered, rows, errors)
 
 
 def paper_keeps(scores: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -139,20 +152,16 @@ class RateRuns:
     def has_selection(self) -> bool:
         return isfinite(self.choosing.selection_score)
 
-    def choice(self, by_selection: bool, success: float = 1.0) -> float:
-        """What this rate is chosen by: the expected score of a run, if one that does not learn counts as
-        chance.
+    @property
+    def chose(self) -> int:
+        """The runs that choose the rate, diverged ones too."""
+        return len(self.choosing.seeds) + self.diverged
 
-        A few runs say little of how often that happens: `success`, of all runs of the depth, counts beside
-        them.
-        """
+    def expected(self, by_selection: bool, success: float) -> float:
+        """The score of a run, if a share of them learns and the others count as chance."""
         sample = self.choosing
         mean = sample.selection_score if by_selection else sample.score
-        if sample.filtered:
-            return mean
-        finished = len(sample.seeds) + self.diverged
-        share = (sample.successes + PRIOR_RUNS * success) / (finished + PRIOR_RUNS)
-        return self.floor + share * (mean - self.floor)
+        return mean if sample.filtered else self.floor + success * (mean - self.floor)
 
 
 @dataclass(frozen=True)
@@ -163,10 +172,16 @@ class DepthRuns:
     counts: Counts
 
     @property
-    def success(self) -> float:
-        """Share of the runs, at all rates, that neither collapsed nor diverged."""
-        finished = sum(len(rate.choosing.seeds) + rate.diverged for rate in self.rates)
-        return sum(rate.choosing.successes for rate in self.rates) / finished if finished else 1.0
+    def survived(self) -> float:
+        """Share of the runs, at all rates, that did not diverge."""
+        finished = sum(rate.chose for rate in self.rates)
+        return sum(len(rate.choosing.seeds) for rate in self.rates) / finished if finished else 1.0
+
+    @property
+    def learned(self) -> float:
+        """Share of those that did not collapse."""
+        ended = sum(len(rate.choosing.seeds) for rate in self.rates)
+        return sum(rate.choosing.successes for rate in self.rates) / ended if ended else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +214,39 @@ class Group:
         return (
             None if self.chance is None else metrics.describe(self.metric).quality(self.chance, self.chance)
         )
+
+    def worth(self, depth: DepthRuns, rate: RateRuns, by_selection: bool) -> float:
+        """What a rate is chosen by: the expected score of a run.
+
+        A few runs say little of how often one diverges or collapses: those of the depth at its other rates
+        count beside them. Divergence is mostly the rate's fault, a collapse often the seed's: of these, the
+        others count the less the more rates differ in them.
+        """
+        ended, survived = len(rate.choosing.seeds), depth.survived
+        share = (ended + PRIOR_RUNS * survived) / (rate.chose + PRIOR_RUNS) if survived < 1 else 1.0
+        learned, beside = depth.learned, self._runs_beside
+        if isfinite(beside):
+            learned = (rate.choosing.successes + beside * learned) / (ended + beside)
+        return rate.expected(by_selection, share * learned)
+
+    @cached_property
+    def _runs_beside(self) -> float:
+        """How many runs of a rate its depth's share of collapses is worth: the fewer, the more the rates
+        differ than chance would have it, as for a beta-binomial; without end where they differ less."""
+        squares, freedom, runs = 0.0, 0, []
+        for depth in self.depths:
+            share = depth.learned
+            if len(depth.rates) > 1 and 0 < share < 1:
+                pairs = [(rate.choosing.successes, len(rate.choosing.seeds)) for rate in depth.rates]
+                squares += sum((x - n * share) ** 2 / n for x, n in pairs) / (share * (1 - share))
+                freedom += len(pairs) - 1
+                runs += [n for _, n in pairs]
+        more = fsum(runs) / len(runs) - 1 if runs else 0.0
+        if more <= 0:
+            return PRIOR_RUNS
+        expected = 1 + more / (PRIOR_RUNS + 1)
+        excess = (squares + PRIOR_FREEDOM * expected) / (freedom + PRIOR_FREEDOM) - 1
+        return inf if excess <= 0 else max(more / excess - 1, 1.0)
 
     @property
     def full(self) -> DepthRuns | None:

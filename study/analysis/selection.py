@@ -38,11 +38,11 @@ def choose(group: Group, select: Select) -> Choice:
             notes.append(
                 "no full model to take the learning rate from: each depth is shown at its own best rate"
             )
-        chosen = [best(depth, by_selection) for depth in group.depths]
+        chosen = [best(group, depth, by_selection) for depth in group.depths]
     elif select == "full-model":
         chosen = _everywhere(group, full, by_selection, notes)
     else:
-        chosen = [best(depth, by_selection) for depth in group.depths]
+        chosen = [best(group, depth, by_selection) for depth in group.depths]
         chosen[0] = _beside_the_freezes(group, full, chosen[0], notes)
         for depth, rate in zip(group.depths, chosen, strict=True):
             notes += _passed_over(depth, rate, by_selection)
@@ -56,16 +56,17 @@ def selected_by(group: Group, choice: Choice) -> SelectedBy:
     return "learning-rate search" if searched else "score"
 
 
-def best(depth: DepthRuns, by_selection: bool, among: Collection[float] | None = None) -> RateRuns | None:
+def best(
+    group: Group, depth: DepthRuns, by_selection: bool, among: Collection[float] | None = None
+) -> RateRuns | None:
     """The best rate with enough runs, the lower of two equal ones."""
     rates = [rate for rate in depth.rates if among is None or rate.learning_rate in among]
-    success = depth.success
-    return max(_enough(rates), key=lambda rate: rate.choice(by_selection, success), default=None)
+    return max(_enough(rates), key=lambda rate: group.worth(depth, rate, by_selection), default=None)
 
 
 def _everywhere(group: Group, full: DepthRuns, by_selection: bool, notes: list[str]) -> list[RateRuns | None]:
-    chosen = best(full, by_selection, among=_shared_rates(group))
-    overall = best(full, by_selection)
+    chosen = best(group, full, by_selection, among=_shared_rates(group))
+    overall = best(group, full, by_selection)
     assert chosen is not None
     assert overall is not None
     notes += _passed_over(full, overall, by_selection)
