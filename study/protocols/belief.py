@@ -49,7 +49,7 @@ class Belief:
         self.group = self.measured.group
         full = self.group.full
         assert full is not None
-        chosen = best(full, self.measured.choice.by_selection)
+        chosen = best(self.group, full, self.measured.choice.by_selection)
         assert chosen is not None
         self.leader = evidence.rates.index(chosen.learning_rate)
         """The full model's best rate."""
@@ -176,10 +176,10 @@ class Belief:
         """What each rate of the full model is chosen by, and of how many runs that is."""
         full = self.group.full
         assert full is not None
-        success, by_selection = full.success, self.measured.choice.by_selection
+        by_selection = self.measured.choice.by_selection
         return {
             self.evidence.rates.index(rate.learning_rate): (
-                rate.choice(by_selection, success),
+                self.group.worth(full, rate, by_selection),
                 int(rate.runs.kept.sum()),
             )
             for rate in full.rates

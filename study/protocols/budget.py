@@ -14,7 +14,7 @@ from study.protocols.outcomes import CLOSED, grid_cells
 from study.protocols.units import cell_units, prefix_units, study_units
 from study.specs.study_spec import StudySpec
 
-BUDGET_SHARE = 0.45
+BUDGET_SHARE = 0.55
 """Without a budget of its own the search stops at this share of what the paper did on the same grid: every
 rate at 0 frozen, every other depth at one rate."""
 BUDGET_SEEDS = 5
