@@ -17,8 +17,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHAPES: dict[str, dict[str, int | bool]] = {
     "grid": {"depths": 14, "rates": 5, "seeds": 40},
@@ -29,7 +33,10 @@ SHAPES: dict[str, dict[str, int | bool]] = {
     "one group, many seeds": {"depths": 14, "rates": 1, "seeds": 7_143},
     "one group, many seeds, contradicted": {"depths": 14, "rates": 1, "seeds": 7_143, "contradicted": True},
     "every rate its own": {"depths": 14, "rates": 7_143, "seeds": 1},
+    "grid, 1,000 test examples": {"depths": 14, "rates": 5, "seeds": 40, "examples": 1_000},
+    "grid, MNLI's 9,815 test examples": {"depths": 14, "rates": 5, "seeds": 40, "examples": 9_815},
 }
+"""Those with examples have every trial's predictions, so that intervals are over seeds and examples."""
 
 
 def make_table(path: Path, trials: int, shape: dict[str, int | bool]) -> None:
@@ -60,6 +67,8 @@ def make_table(path: Path, trials: int, shape: dict[str, int | bool]) -> None:
             "score": score,
         }
     )
+    if shape.get("examples"):
+        table = table.assign(study="s", trial=row)
     if shape.get("selection"):
         table["selection_score"] = score + generator.normal(0, 0.01, trials)
     if shape.get("contradicted"):
@@ -68,15 +77,32 @@ def make_table(path: Path, trials: int, shape: dict[str, int | bool]) -> None:
     table.to_csv(path, index=False)
 
 
-def measure(path: Path, draws: int) -> None:
+def stored_predictions(table: pd.DataFrame, examples: int) -> dict[tuple[str, int], str]:
+    """As a database would hand them out: a text of its own for each trial."""
+    import numpy as np
+
+    from objectives.metrics import describe
+    from objectives.predictions import pack
+
+    generator = np.random.default_rng(1)
+    labels = np.ones(examples, dtype=np.int64)
+    kinds = []
+    for score in np.linspace(0.4, 0.95, 50):
+        right = generator.random(examples) < score
+        kinds.append(pack(labels, np.where(right[:, None], [0.0, 1.0], [1.0, 0.0]), describe("accuracy")))
+    return {("s", trial): kinds[trial % 50].encode().decode() for trial in table["trial"].tolist()}
+
+
+def measure(path: Path, draws: int, examples: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     started = time.perf_counter()
     from study.analysis.analyse import analyse, to_json
     from study.trials import trial_table
 
     table = trial_table.load([str(path)])
+    predictions = stored_predictions(table, examples) if examples else None
     loaded = time.perf_counter()
-    analysis = analyse(table, draws=draws)
+    analysis = analyse(table, draws=draws, predictions=predictions)
     text = json.dumps(to_json(analysis))
     ended = time.perf_counter()
     assert "torch" not in sys.modules
@@ -84,6 +110,7 @@ def measure(path: Path, draws: int) -> None:
         "trials": len(table),
         "groups": len(analysis.curves),
         "paired": analysis.curves[0].paired,
+        "examples": analysis.curves[0].test_examples or 0,
         "load_seconds": loaded - started,
         "analysis_seconds": ended - loaded,
         "seconds": ended - started,
@@ -102,13 +129,14 @@ def main() -> int:
     parser.add_argument("--limit-mb", type=float, default=1000.0)
     parser.add_argument("--shape", choices=SHAPES, action="append", help="only this shape of table")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--examples", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
-        measure(arguments.measure, arguments.draws)
+        measure(arguments.measure, arguments.draws, arguments.examples)
         return 0
     over = 0
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    heads = ("trials", "groups", "paired", "load s", "total s", "cpu s", "MB")
+    heads = ("trials", "groups", "paired", "examples", "load s", "total s", "cpu s", "MB")
     print(f"{'shape':<38}" + "".join(f"{head:>9}" for head in heads))
     with tempfile.TemporaryDirectory() as folder:
         for name in arguments.shape or SHAPES:
@@ -116,6 +144,7 @@ def main() -> int:
             path = Path(folder) / "trials.csv"
             make_table(path, arguments.trials, shape)
             command = [sys.executable, __file__, "--measure", str(path), "--draws", str(arguments.draws)]
+            command += ["--examples", str(int(shape.get("examples", 0)))]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 print(done.stderr, file=sys.stderr)
@@ -125,7 +154,7 @@ def main() -> int:
                 figures["cpu_seconds"] <= arguments.limit_seconds and figures["peak_mb"] <= arguments.limit_mb
             )
             over += not fits
-            row = [figures["trials"], figures["groups"], figures["paired"]]
+            row = [figures["trials"], figures["groups"], figures["paired"], figures["examples"]]
             row += [f"{figures[key]:.2f}" for key in ("load_seconds", "seconds", "cpu_seconds")]
             row.append(f"{figures['peak_mb']:.0f}")
             print(f"{name:<38}" + "".join(f"{value!s:>9}" for value in row) + ("" if fits else "  OVER"))

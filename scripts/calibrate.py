@@ -1,12 +1,13 @@
 """How often the analysis is right about made-up studies whose truth is known.
 
-    python scripts/calibrate.py [--repeats 400] [--seeds 2,3,5,10] [--rates 1,3,5] [--json OUT]
+    python scripts/calibrate.py [--repeats 400] [--seeds 2,3,5,10] [--rates 1,2,3,4,5] [--json OUT]
 
 For each setting: how often 95 % intervals hold the true share of full quality, how many "confident" claims
 are false, and how often answers with a stated probability are right. The curves are a mix of steep, gradual,
 level, dipping and broken ones over 6, 12 and 24 layers, with even and uneven noise, seeds that share nothing
-or half of it; "level" rows have a plateau just below the threshold, where every confident claim beyond the
-full model is false.
+or half of it, and scores from 0.5 to 0.85 as accuracies have or from 0 to 0.6 as CoLA has; "level" rows have
+a plateau just below the threshold, where every confident claim beyond the full model is false. A second table
+sums up over the numbers of learning rates.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ import numpy as np
 from study.simulation import worlds
 
 THRESHOLD = 0.9
+SURE = 0.9
 BINS = ((0.5, 0.7), (0.7, 0.9), (0.9, 0.97), (0.97, 1.01))
 
 
 def mixed(generator: np.random.Generator, rates: int, collapse: float, level: bool) -> worlds.World:
     shape = "plateau" if level else worlds.SHAPES[int(generator.integers(len(worlds.SHAPES)))]
     middle = (5 - rates) // 2
+    full, chance = ((0.85, 0.5), (0.6, 0.0))[int(generator.integers(2))]
     return worlds.world(
         generator,
         shape,
@@ -38,6 +41,8 @@ def mixed(generator: np.random.Generator, rates: int, collapse: float, level: bo
         noise=float(generator.choice([0.004, 0.01, 0.02])),
         uneven=float(generator.choice([1.0, 3.0])),
         shared=float(generator.choice([0.0, 0.5])),
+        full=full,
+        chance=chance,
         collapse=collapse,
     )
 
@@ -90,6 +95,7 @@ def measure(seeds: int, rates: int, collapse: float, level: bool, repeats: int) 
         "false_confident": false / claims,
         "right": float(np.mean(right)),
         "reliability": [_bin(stated, low, high) for low, high in BINS],
+        "sure": _bin(stated, SURE, 1.01),
     }
 
 
@@ -103,14 +109,43 @@ def _bin(stated: list[tuple[float, bool]], low: float, high: float) -> dict[str,
     }
 
 
+def summary(rows: list[dict[str, Any]]) -> str:
+    """By curves, collapses and seeds, over all numbers of learning rates."""
+    lines = [
+        f"| curves | collapsed | seeds | 95 % intervals cover | false “confident” | p ≥ {SURE:g}: right "
+        "| stated |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    together: dict[tuple[bool, float, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        together.setdefault((row["level"], row["collapse"], row["seeds"]), []).append(row)
+    for (level, collapse, seeds), found in together.items():
+        covered = [row["coverage"] for row in found if row["coverage"] is not None]
+        sure = [row["sure"] for row in found if row["sure"]["count"]]
+        count = sum(s["count"] for s in sure)
+        right, stated = (
+            sum(s[name] * s["count"] for s in sure) / count if count else float("nan")
+            for name in ("right", "stated")
+        )
+        span = f"{min(covered):.1%}–{max(covered):.1%}" if len(covered) > 1 else f"{covered[0]:.1%}"
+        false = float(np.mean([row["false_confident"] for row in found]))
+        lines.append(
+            f"| {_curves(level)} | {collapse:.0%} | {seeds} | {span} | {false:.1%} | "
+            f"{right:.1%} of {count} | {stated:.1%} |"
+        )
+    return "\n".join(lines)
+
+
+def _curves(level: bool) -> str:
+    return "level, just below" if level else "mixed"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=400, help="made-up studies per row (400)")
     parser.add_argument("--seeds", default="2,3,5,10", help="runs per cell (2,3,5,10)")
-    parser.add_argument("--rates", default="1,3,5", help="learning rates per depth (1,3,5)")
-    parser.add_argument(
-        "--collapse", default="0,0.05,0.2", help="shares of runs that learn nothing (0,0.05,0.2)"
-    )
+    parser.add_argument("--rates", default="1,2,3,4,5", help="learning rates per depth (1,2,3,4,5)")
+    parser.add_argument("--collapse", default="0,0.05", help="shares of runs that learn nothing (0,0.05)")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
     settings = [
@@ -133,12 +168,13 @@ def main() -> int:
         ]
         coverage = "–" if row["coverage"] is None else f"{row['coverage']:.3f}"
         print(
-            f"| {'level, just below' if row['level'] else 'mixed'} | {row['collapse']:.0%} | "
+            f"| {_curves(row['level'])} | {row['collapse']:.0%} | "
             f"{row['rates']} | "
             f"{row['seeds']} | {coverage} | {row['false_confident']:.3f} | {row['right']:.2f} | "
             f"{' | '.join(told)} |",
             flush=True,
         )
+    print("\n" + summary(rows))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")
     return 0

@@ -33,7 +33,6 @@ class ExampleNoise:
         self._stored = stored
         known = bool(stored) and {"study", "trial"} <= set(table.columns)
         self._keys = list(zip(table["study"], table["trial"], strict=True)) if known else []
-        self._cache: dict[tuple[str, int], Predictions] = {}
 
     def covariance(self, samples: Sequence[Sample | None], metric: str) -> tuple[Array, int] | None:
         """Of the depths' means over test examples, and how many there are; None where some run's answers are
@@ -56,11 +55,7 @@ class ExampleNoise:
         if not self._keys or not isinstance(self._keys[row][0], str) or self._keys[row][1] is None:
             return None
         key = (self._keys[row][0], int(self._keys[row][1]))
-        if key not in self._stored:
-            return None
-        if key not in self._cache:
-            self._cache[key] = unpack(self._stored[key])
-        return self._cache[key]
+        return unpack(self._stored[key]) if key in self._stored else None
 
 
 def _covariance(rows: Sequence[Array | None]) -> Array:
