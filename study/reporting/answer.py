@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
-from study.analysis.model_points import NOT_IN_THE_PAPER, ModelPoint
+from study.analysis.model_points import ModelPoint
 from study.analysis.points import OperatingPoint
 from study.reporting.document import Answer
 from study.reporting.names import metric_name, percent, percent_short, task_name
@@ -206,12 +206,15 @@ def _left_out(model: ModelPoint, own: Sequence[OperatingPoint], point: Operating
     """Tasks that are not behind the model's number, and why."""
     if len(own) == 1:
         return ""
-    as_paper = [*model.excluded, *(task for task, why in model.left_out.items() if why == NOT_IN_THE_PAPER)]
+    as_paper = [
+        *model.excluded,
+        *(task for task, why in model.left_out.items() if why == published.NOT_IN_THE_PAPER),
+    ]
     told = [f"{_listed(list(map(task_name, as_paper)))}, as in the paper."] if as_paper else []
     told += [
         f"{task_name(task)}: {why}."
         for task, why in model.left_out.items()
-        if task not in (point.task, model.at_most_task) and why != NOT_IN_THE_PAPER
+        if task not in (point.task, model.at_most_task) and why != published.NOT_IN_THE_PAPER
     ]
     return " ".join(told)
 
