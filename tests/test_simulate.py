@@ -197,15 +197,19 @@ def test_only_recorded_cells_are_replayed(table: pd.DataFrame) -> None:
     assert {cell.learning_rate for cell in asked if cell.frozen_layers != 0} == freezes
 
 
-def test_search_and_report_give_one_answer() -> None:
-    """On the same adaptive study, with several rates at a depth and collapses at the full model."""
-    generator = np.random.default_rng(3)
-    different = 0
+@pytest.mark.parametrize("select", ["per-depth", "full-model"])
+@pytest.mark.parametrize("collapses", [False, True])
+def test_search_and_report_give_one_answer(select: Any, collapses: bool) -> None:
+    """On the same runs of a search: with several rates at a depth, collapses, and full models near chance."""
+    generator = np.random.default_rng([3, collapses])
+    statuses = set()
     for repeat in range(8):
         kind = worlds.SHAPES[repeat % len(worlds.SHAPES)]
-        world = worlds.with_collapses_at_high_rates(worlds.world(generator, kind, noise=0.02))
+        full = 0.55 if repeat == 7 else 0.85
+        world = worlds.world(generator, kind, layers=6, noise=0.02, full=full)
+        world = worlds.with_collapses_at_high_rates(world) if collapses else world
         scores = world.draw(generator, 10)
-        spec = adaptive_spec(world)
+        spec = adaptive_spec(world, select)
         outcomes: dict[Cell, Outcome] = {}
         for _ in range(200):
             wanted = protocols.get("adaptive").wanted(spec, list(outcomes.values()))
@@ -214,17 +218,18 @@ def test_search_and_report_give_one_answer() -> None:
             for cell in wanted:
                 place = world.depths.index(cell.frozen_layers), world.rates.index(cell.learning_rate)
                 score = float(scores[(*place, cell.seed - 1)])
-                outcomes[cell] = Outcome(cell, "COMPLETE", score)
+                outcomes[cell] = Outcome(cell, "COMPLETE", score, score_error=0.03)
         belief = adaptive.believe(spec, list(outcomes.values()))
         assert belief is not None
-        point = only(analyse(as_table(spec, outcomes.values()), thresholds=[0.9]))
-        different += belief.frozen_layers != point.frozen_layers
+        point = only(analyse(as_table(spec, outcomes.values()), thresholds=[0.9], select=select))
+        assert (belief.frozen_layers, belief.no_answer) == (point.frozen_layers, point.reason)
         sure = point.sureness
         assert belief.probability == (None if sure is None else pytest.approx(sure, abs=1e-9))
-    assert different == 0
+        statuses.add(point.status)
+    assert statuses == {"ok", "no answer"}
 
 
-def adaptive_spec(world: worlds.World) -> StudySpec:
+def adaptive_spec(world: worlds.World, select: str) -> StudySpec:
     return StudySpec(
         task="made up",
         metric="accuracy",
@@ -239,6 +244,7 @@ def adaptive_spec(world: worlds.World) -> StudySpec:
         seeds=tuple(range(1, 11)),
         recipe=Recipe(),
         chance=world.chance,
+        protocol_settings=(("select", select),),
     )
 
 
@@ -254,6 +260,7 @@ def as_table(spec: StudySpec, outcomes: Iterable[Outcome]) -> pd.DataFrame:
             "metric": spec.metric,
             "state": outcome.state,
             "score": outcome.score,
+            "score_error": outcome.score_error,
             "chance": spec.chance,
         }
         for outcome in outcomes
