@@ -122,6 +122,10 @@ class TrialRecord:
     prefix: str | None = None
     """How the frozen layers really ran: "cached", "live" (with dropout), or "uncached": without dropout as
     cached ones do, but in every step, for want of room."""
+    resumed_step: int | None = None
+    """The training step of an earlier attempt's checkpoint that this trial went on from."""
+    resumed_seconds: float | None = None
+    """What it did not have to do again; train_seconds and evaluation_seconds contain it."""
     predictions: str | None = None
     """The answers to the examples behind the score, packed (`objectives.predictions`)."""
     device: str | None = None
@@ -154,6 +158,10 @@ def _ignore(step: int, steps: int, loss: float | None) -> None:
     pass
 
 
+def _yes() -> bool:
+    return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One attempt at a cell, as the worker that makes it sees it."""
@@ -164,6 +172,10 @@ class Attempt:
     """Why the attempt before this one failed."""
     stepped: Callable[[int, int, float | None], None] = _ignore
     """Called after each training step: steps done, steps in all, and the mean loss where it is known."""
+    token: str = "alone"
+    """Unlike that of any other attempt: what one attempt writes for the next carries it in its name."""
+    mine: Callable[[], bool] = _yes
+    """Whether this attempt still holds its cell; asked before anything is written that others read."""
 
 
 FIRST = Attempt()

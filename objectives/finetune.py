@@ -28,6 +28,7 @@ from objectives.batches import Batch, Loader
 from objectives.building import Builder, weight_digests
 from objectives.capabilities import capabilities, normalised, out_of_memory
 from objectives.checkpointing import checkpointing
+from objectives.checkpoints import Checkpoints
 from objectives.compiled import Compiled
 from objectives.contract import (
     FIRST,
@@ -55,6 +56,7 @@ from objectives.optimiser import make_optimizer, trainable
 from objectives.prefix import PrefixCache
 from objectives.readout import Readout
 from objectives.replay import Replay
+from objectives.saving import Saving
 from objectives.schedule import Schedule
 from objectives.splits import SELECTION, TEST, Splits
 from objectives.stack import find_layers
@@ -81,6 +83,7 @@ class FineTuning:
         cache: PrefixCache,
         largest_train_size: int | None = None,
         fitting: Fitting | None = None,
+        checkpoints: Checkpoints | None = None,
     ):
         from datetime import timedelta
 
@@ -142,6 +145,7 @@ class FineTuning:
         self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
         evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
         self._training = Training(self._steps, evaluation, self._scored, self._tests)
+        self._checkpoints = checkpoints
         self.targets = Targets(self.task.kind)
         """Of the trial before."""
         machine.settle()
@@ -236,6 +240,7 @@ class FineTuning:
         ):
             peak = machine.PeakMemory(self._can)
             self._training.look = peak.look
+            saving = self._saving(cell, attempt, report)
             self._training.begin(run)
             self._training.train(run, self._batches(cell, run), report, attempt.stepped)
             run.take_scored()
@@ -261,6 +266,8 @@ class FineTuning:
             prefix=prefix,
             predictions=packed,
             score_error=standard_error(packed, metrics.describe(self.metric)),
+            resumed_step=None if saving is None else saving.resumed_step,
+            resumed_seconds=None if saving is None else saving.resumed_seconds,
             device=self._can.name,
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,
@@ -281,6 +288,14 @@ class FineTuning:
         share = micro_batch / self._micro_batches.whole
         self._loader = replace(self._loader, micro_batch=micro_batch, forward_share=share)
         self._training.evaluation.loader = self._loader
+
+    def _saving(self, cell: Cell, attempt: Attempt, report: Report) -> Saving | None:
+        """Saves the trial at hand now and then, where that was asked for."""
+        if self._checkpoints is None:
+            return None
+        saving = Saving(self._checkpoints, self.accelerator, cell, attempt, report)
+        self._training.begin, self._training.after_step = saving.begin, saving.after_step
+        return saving
 
     def _packed(self, progress: Progress) -> str:
         """The answers behind the score."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,18 +68,23 @@ class Run:
         self.loss_sum = torch.zeros((), device=self.parameters[0].device)
         """Of the steps since the evaluation before; on the device, so that no step waits for it."""
 
-    def state(self) -> dict[str, Any]:
-        """Everything that the rest of the training depends on, in this process, between two steps."""
-        return {
-            "parameters": [parameter.detach().clone() for parameter in self.parameters],
+    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything that the rest of the training depends on, until the next step: what all processes of the
+        trial have alike, and what this one has for itself."""
+        alike = {
+            "parameters": [parameter.detach() for parameter in self.parameters],
+            "scored": self.scored,
             "optimizer": self.optimizer.state_dict(),
             "scaler": None if self.optimizer.scaler is None else self.optimizer.scaler.state_dict(),
             "learning_rate": self.learning_rate.state_dict(),
-            "loss_sum": self.loss_sum.clone(),
-            "progress": {**vars(self.progress), "curve": list(self.progress.curve)},
+            "progress": {**vars(self.progress), "curve": [asdict(point) for point in self.progress.curve]},
+        }
+        own = {
+            "loss_sum": self.loss_sum.cpu(),
             "random": random_state(self.loss_sum.device),
             "bits": None if self.bits is None else self.bits.state,
         }
+        return alike, own
 
     def keep_scored(self) -> None:
         self.scored = [parameter.detach().clone() for parameter in self.parameters]
@@ -91,17 +96,20 @@ class Run:
                 parameter.copy_(value)
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from such a state of the same trial."""
+        """Go on from such a state of the same trial, both parts of it."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(value)
+        device = self.loss_sum.device
+        self.scored = [value.to(device) for value in state["scored"]]
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"] is not None:
             self.optimizer.scaler.load_state_dict(state["scaler"])
         self.learning_rate.load_state_dict(state["learning_rate"])
         self.loss_sum.copy_(state["loss_sum"])
-        self.progress = Progress(**{**state["progress"], "curve": list(state["progress"]["curve"])})
-        set_random_state(state["random"], self.loss_sum.device)
+        curve = [CurvePoint(**point) for point in state["progress"]["curve"]]
+        self.progress = Progress(**{**state["progress"], "curve": curve})
+        set_random_state(state["random"], device)
         if self.bits is not None:
             self.bits.state = state["bits"]
 

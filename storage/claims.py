@@ -123,6 +123,20 @@ class Claim:
         trial_id = connection.scalar(before)
         return None if trial_id is None else rows.reason_of(connection, trial_id)
 
+    @property
+    def token(self) -> str:
+        """Unlike that of any other claim."""
+        return self._token
+
+    def confirm(self) -> bool:
+        """Ask the database whether this trial is still ours; False, too, where it does not answer."""
+        try:
+            held = self.study.database.retry(self._beat, seconds=1.0)
+        except StorageError:
+            return False
+        self._lease.lost = self._lease.lost or not held
+        return held
+
     def start_lease(self) -> None:
         self.study.database.leases.add(self._lease)
         self._lease.start()

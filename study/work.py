@@ -9,7 +9,7 @@ from objectives.fitting import Fitting
 from study.cli import command, flags
 from study.cli.streams import outliving_their_readers
 from study.workers.jobs import Places, load_jobs
-from study.workers.options import Answering, Caching, Working
+from study.workers.options import Answering, Caching, Keeping, Working
 
 EXAMPLES = """  elsa work mrpc-bert-base-grid --storage postgresql://elsa@db/elsa
   elsa work reviews-my-model-grid --model ./my-model --data ./reviews.csv --workers 4
@@ -46,7 +46,7 @@ def make_parser() -> command.Parser:
         help="be one worker of this name and write its events to standard output as JSON lines; "
         "launch and work start their workers in this way",
     )
-    flags.add_settings(parser, "running it", Working, Caching, Fitting)
+    flags.add_settings(parser, "running it", Working, Caching, Fitting, Keeping)
     flags.add_settings(parser, "recorded studies", Answering)
     return parser
 
@@ -59,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         models=tuple(arguments.model),
         data=tuple(arguments.data),
         caching=Caching(**flags.given(Caching, arguments)),
+        keeping=Keeping(**flags.given(Keeping, arguments)),
         answering=Answering(**flags.given(Answering, arguments)),
         fitting=Fitting(**flags.given(Fitting, arguments)),
     )

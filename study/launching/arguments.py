@@ -20,7 +20,7 @@ from study.cli import command, flags
 from study.launching import quick
 from study.launching.inputs import Inputs, Launching, Leasing
 from study.specs.study_spec import StudySpec
-from study.workers.options import Answering, Caching, Working
+from study.workers.options import Answering, Caching, Keeping, Working
 from study.workers.slurm_settings import Slurm
 
 EXAMPLES = """  elsa launch --demo --task mrpc
@@ -32,7 +32,7 @@ EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""
 
 
-GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Fitting, Leasing, Slurm, Answering)
+GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Fitting, Keeping, Leasing, Slurm, Answering)
 """Every group of settings but the protocols' own."""
 DEFINITION = "definition"
 """The table of a spec file that is the task itself, as a task file has it."""
@@ -52,6 +52,7 @@ class LaunchRequest:
     leasing: Leasing = field(default_factory=Leasing)
     working: Working = field(default_factory=Working)
     caching: Caching = field(default_factory=Caching)
+    keeping: Keeping = field(default_factory=Keeping)
     answering: Answering = field(default_factory=Answering)
     fitting: Fitting = field(default_factory=Fitting)
     slurm: Slurm = field(default_factory=Slurm)
@@ -98,7 +99,8 @@ def make_parser(*, full: bool = True) -> command.Parser:
         description="defaults of the grid; --dry-run shows those of other protocols",
         full=full,
     )
-    flags.add_settings(parser, "running it", Launching, Working, Caching, Fitting, Leasing, full=full)
+    running = (Launching, Working, Caching, Fitting, Keeping, Leasing)
+    flags.add_settings(parser, "running it", *running, full=full)
     flags.add_settings(parser, "on a Slurm cluster", Slurm, full=full)
     flags.add_settings(parser, "recorded studies", Answering, full=full)
     return parser
@@ -150,6 +152,7 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
         leasing=Leasing(**given(Leasing)),
         working=Working(**given(Working)),
         caching=Caching(**given(Caching)),
+        keeping=Keeping(**given(Keeping)),
         answering=Answering(**given(Answering)),
         fitting=Fitting(**given(Fitting)),
         slurm=Slurm(**given(Slurm)),

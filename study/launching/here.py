@@ -42,6 +42,7 @@ def work_arguments(studies: Sequence[str], working: Working, places: Places) -> 
         *(f"--data={path}" for path in places.data),
         *flags.to_arguments(one),
         *flags.to_arguments(places.caching),
+        *flags.to_arguments(places.keeping),
         *flags.to_arguments(places.answering),
         *flags.to_arguments(places.fitting),
     ]

@@ -82,7 +82,9 @@ def _asked(request: LaunchRequest) -> Asked | None:
 
 def places_of(request: LaunchRequest) -> Places:
     """Workers here find model and data where the launcher found them: the specs say it."""
-    return Places(caching=request.caching, answering=request.answering, fitting=request.fitting)
+    return Places(
+        caching=request.caching, keeping=request.keeping, answering=request.answering, fitting=request.fitting
+    )
 
 
 def _run(

@@ -100,7 +100,9 @@ class Board:
                 self._finished += 1
                 row.cell, row.doing, row.finished = None, "looking for a cell", row.finished + 1
                 score = f"{event.record.metric} {event.record.score:.4f}"
-                return f"{self.tally()}  {event.cell}  {score}  {duration(event.seconds or 0)}"
+                saved = event.record.resumed_seconds
+                resumed = "" if saved is None else f" ({duration(saved)} saved by a checkpoint)"
+                return f"{self.tally()}  {event.cell}  {score}  {duration(event.seconds or 0)}{resumed}"
             case "failed":
                 row.cell, row.doing = None, "looking for a cell"
                 return f"{event.cell}  failed: {event.reason}"

@@ -214,6 +214,15 @@ class StudySpec:
                 del identity[name]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
+    def training_fingerprint(self) -> str:
+        """Of what a cell's training depends on beside the cell: the same while a study is extended."""
+        task = {name: value for name, value in (self.definition or {}).items() if name != "source"}
+        # The pool that subsets are drawn from goes up to the largest of them.
+        most = None if None in self.train_sizes else max(size for size in self.train_sizes if size)
+        names = (self.task, self.metric, self.model_fingerprint, self.data_fingerprint)
+        identity = json.dumps([*names, task, asdict(self.recipe), most], sort_keys=True)
+        return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
     def differences(self, other: StudySpec) -> list[str]:
         """One line per field that differs, as `name: here -> there`."""
         mine, theirs = _flat(self), _flat(other)

@@ -30,7 +30,7 @@ def encode(event: Event) -> str:
     if event.reason is not None:
         line["reason"] = event.reason[:LONGEST_REASON]
     if event.record is not None:
-        shown = ("metric", "score", "train_seconds", "evaluation_seconds")
+        shown = ("metric", "score", "train_seconds", "evaluation_seconds", "resumed_seconds")
         line["record"] = {name: getattr(event.record, name) for name in shown}
     return json.dumps(line)
 

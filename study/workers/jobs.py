@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from objectives.checkpoints import Checkpoints
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
 from objectives.fitting import Fitting
 from study.cli.command import note
+from study.reporting.files import slug
 from study.specs.study_spec import StudySpec
-from study.workers.options import Answering, Caching
+from study.workers.options import Answering, Caching, Keeping
 
 if TYPE_CHECKING:
     from objectives.data import TaskData
@@ -33,6 +35,7 @@ class Places:
     models: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     caching: Caching = field(default_factory=Caching)
+    keeping: Keeping = field(default_factory=Keeping)
     answering: Answering = field(default_factory=Answering)
     fitting: Fitting = field(default_factory=Fitting)
 
@@ -46,6 +49,13 @@ class Job:
     make_objective: Callable[[], Objective]
     cells: frozenset[Cell] | None = None
     """Where only these cells can be answered (a recorded table)."""
+    checkpoints: Checkpoints | None = None
+
+    def forget(self, cell: Cell | None = None) -> None:
+        """Remove the checkpoints of a finished cell; without one, of the finished study."""
+        if self.checkpoints is None:
+            return
+        self.checkpoints.remove_all() if cell is None else self.checkpoints.remove(cell)
 
 
 def load_jobs(database: Database, names: Sequence[str], places: Places) -> list[Job]:
@@ -55,7 +65,23 @@ def load_jobs(database: Database, names: Sequence[str], places: Places) -> list[
 def make_job(study: StoredStudy, places: Places) -> Job:
     spec = stored_spec(study)
     cells = frozenset(find_table(spec, places).cells) if spec.recorded else None
-    return Job(study=study, spec=spec, make_objective=lambda: make_objective(spec, places), cells=cells)
+    return Job(
+        study=study,
+        spec=spec,
+        make_objective=lambda: make_objective(spec, places, study.name),
+        cells=cells,
+        checkpoints=None if spec.recorded else checkpoints(study.name, spec, places),
+    )
+
+
+def checkpoints(study: str, spec: StudySpec, places: Places) -> Checkpoints | None:
+    """Where this study's trials are saved on their way; None where they are not."""
+    minutes = places.keeping.checkpoint_every
+    if minutes is None:
+        return None
+    identity = spec.training_fingerprint()
+    folder = places.keeping.checkpoint_folder(places.caching) / f"{slug(study)}-{identity}"
+    return Checkpoints(folder, 60 * minutes, identity, note)
 
 
 def stored_spec(study: StoredStudy) -> StudySpec:
@@ -69,8 +95,8 @@ def stored_spec(study: StoredStudy) -> StudySpec:
     return StudySpec.from_json(text)
 
 
-def make_objective(spec: StudySpec, places: Places) -> Objective:
-    """What runs this study's trials here."""
+def make_objective(spec: StudySpec, places: Places, study: str | None = None) -> Objective:
+    """What runs this study's trials here; without the study's name, nothing is kept of them on the way."""
     if spec.recorded:
         from objectives.recorded import RecordedObjective
 
@@ -93,6 +119,7 @@ def make_objective(spec: StudySpec, places: Places) -> Objective:
         cache=PrefixCache(Path(caching.cache_dir).expanduser(), caching.cache_budget, note),
         largest_train_size=None if None in spec.train_sizes else max(sizes),
         fitting=places.fitting,
+        checkpoints=None if study is None else checkpoints(study, spec, places),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from objectives import settings
 from objectives.settings import setting
@@ -61,6 +62,33 @@ class Caching:
 
     def __post_init__(self) -> None:
         settings.check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """What trials leave on disk beside their record."""
+
+    checkpoint_every: float | None = setting(
+        None,
+        metavar="MINUTES",
+        help="save a running trial this often, so that whoever tries its cell next goes on from there",
+        default_text="never",
+        above=0,
+        most=100_000,
+    )
+    checkpoint_dir: str | None = setting(
+        None,
+        metavar="DIR",
+        help="folder for checkpoints, one that all workers see",
+        default_text="checkpoints in the folder of --cache-dir",
+        env="ELSA_CHECKPOINTS",
+    )
+
+    def __post_init__(self) -> None:
+        settings.check(self)
+
+    def checkpoint_folder(self, caching: Caching) -> Path:
+        return Path(self.checkpoint_dir or f"{caching.cache_dir}/checkpoints").expanduser().absolute()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,14 +104,14 @@ def _follow(assignment: Assignment) -> int:
     while (message := _exchange()) != STOP:
         if message == WAIT:
             continue
-        study, spec, cell, number, failure = message
+        study, spec, cell, number, failure, token = message
         if made is None or made[0] != study:
             made = None
             forget_models()
-            make = partial(make_objective, StudySpec.from_json(spec), assignment.places)
+            make = partial(make_objective, StudySpec.from_json(spec), assignment.places, study)
             made = (study, _ready_or_end(make, say))
         try:
-            made[1](cell, _follow_report, Attempt(number=number, failure=failure))
+            made[1](cell, _follow_report, Attempt(number=number, failure=failure, token=token))
         except _Abandoned:
             continue
         except TrialFailed as failure:
@@ -217,8 +217,8 @@ class GroupObjective:
             raise Stopped(signal.SIGTERM)
         try:
             with leader.breakable():
-                told = (self._job.study.name, self._job.spec.to_json(), cell, attempt.number, attempt.failure)
-                _exchange(told)
+                told = (cell, attempt.number, attempt.failure, attempt.token)
+                _exchange((self._job.study.name, self._job.spec.to_json(), *told))
                 if self._part is None:
                     self._part = ready(self._job.make_objective)
                 return self._part(cell, self._shared(report), attempt)

@@ -174,6 +174,7 @@ class _Run:
         # Nothing waited or ran before this plan, which wanted nothing, nor after it: the study is complete.
         if counts.open == 0 and job.study.counts().open == 0:
             self.jobs.remove(job)
+            job.forget()
             self._emit("left", job, counts=counts)
         return False
 
@@ -203,7 +204,11 @@ class _Run:
             with self.interrupts.allowed():
                 objective = self._objective(job)
                 attempt = Attempt(
-                    number=claim.attempt, failure=claim.failure, stepped=self._stepper(job, claim)
+                    number=claim.attempt,
+                    failure=claim.failure,
+                    stepped=self._stepper(job, claim),
+                    token=claim.token,
+                    mine=claim.confirm,
                 )
                 record = objective(claim.cell, self._reporter(job, claim), attempt)
         except Stopped:
@@ -224,6 +229,7 @@ class _Run:
         else:
             if claim.finish(record):
                 self.summary.finished += 1
+                job.forget(claim.cell)
                 self._emit("finished", job, claim, record=record, seconds=time.monotonic() - began)
             else:
                 self._lost(job, claim)
