@@ -29,10 +29,7 @@ class Checkpoints:
     say: Callable[[str], None]
 
     def place(self, cell: Cell) -> Path:
-        size = "all" if cell.train_size is None else cell.train_size
-        return (
-            self.folder / f"frozen{cell.frozen_layers}-rate{cell.learning_rate!r}-seed{cell.seed}-size{size}"
-        )
+        return self.folder / cell.file_name()
 
     def path(self, cell: Cell, token: str, step: int) -> Path:
         return self.place(cell) / f"{token}-{step:09d}.safetensors"

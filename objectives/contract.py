@@ -59,6 +59,11 @@ class Cell:
         """As Optuna parameters: `train_size` is one only where the protocol has it."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
+    def file_name(self) -> str:
+        """For files about this cell."""
+        size = "all" if self.train_size is None else self.train_size
+        return f"frozen{self.frozen_layers}-rate{self.learning_rate!r}-seed{self.seed}-size{size}"
+
     def __str__(self) -> str:
         size = "" if self.train_size is None else f" train_size={self.train_size}"
         return (
@@ -126,6 +131,8 @@ class TrialRecord:
     """The training step of an earlier attempt's checkpoint that this trial went on from."""
     resumed_seconds: float | None = None
     """What it did not have to do again; train_seconds and evaluation_seconds contain it."""
+    weights: str | None = None
+    """Where the worker that ran the trial kept the weights that gave the score, if it was asked to."""
     predictions: str | None = None
     """The answers to the examples behind the score, packed (`objectives.predictions`)."""
     device: str | None = None

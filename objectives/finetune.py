@@ -49,6 +49,7 @@ from objectives.fitting import Fitting
 from objectives.frozen import Frozen
 from objectives.head_token import find_head_token
 from objectives.influence import standard_error
+from objectives.kept import KeptModels
 from objectives.masks import unread_masks
 from objectives.micro_batches import MicroBatches
 from objectives.models import Pretrained
@@ -84,6 +85,7 @@ class FineTuning:
         largest_train_size: int | None = None,
         fitting: Fitting | None = None,
         checkpoints: Checkpoints | None = None,
+        kept: KeptModels | None = None,
     ):
         from datetime import timedelta
 
@@ -145,10 +147,12 @@ class FineTuning:
         self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
         evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
         self._training = Training(self._steps, evaluation, self._scored, self._tests)
-        self._checkpoints = checkpoints
+        self._checkpoints, self._kept = checkpoints, kept
         self.targets = Targets(self.task.kind)
         """Of the trial before."""
         machine.settle()
+        if kept is not None:
+            self.keep_scored()
 
     def _builder(self) -> Callable[[Encoded], Builder]:
         weights = weight_digests(self.stack)
@@ -248,6 +252,7 @@ class FineTuning:
         progress = run.progress
         scored = self._scored(progress.curve)
         packed = self._packed(progress)
+        weights = self._keep(cell, attempt, scored.metrics[self.metric])
         return TrialRecord(
             metric=self.metric,
             score=scored.metrics[self.metric],
@@ -268,6 +273,7 @@ class FineTuning:
             score_error=standard_error(packed, metrics.describe(self.metric)),
             resumed_step=None if saving is None else saving.resumed_step,
             resumed_seconds=None if saving is None else saving.resumed_seconds,
+            weights=weights,
             device=self._can.name,
             host=socket.gethostname(),
             processes=self.accelerator.num_processes,
@@ -296,6 +302,16 @@ class FineTuning:
         saving = Saving(self._checkpoints, self.accelerator, cell, attempt, report)
         self._training.begin, self._training.after_step = saving.begin, saving.after_step
         return saving
+
+    def tuned(self) -> dict[str, torch.Tensor]:
+        """The parameters that the trial before has trained, by name."""
+        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+
+    def _keep(self, cell: Cell, attempt: Attempt, score: float) -> str | None:
+        """Where the weights that gave the score are kept, if that was asked for."""
+        if self._kept is None or not self.accelerator.is_main_process or not attempt.mine():
+            return None
+        return self._kept.write(cell, attempt.token, self.tuned(), self.targets, score)
 
     def _packed(self, progress: Progress) -> str:
         """The answers behind the score."""

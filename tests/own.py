@@ -70,20 +70,20 @@ def save(path: Path, rows: Sequence[Row]) -> str:
     return str(path)
 
 
-def study(*arguments: str) -> str:
+def study(*arguments: str, **keeping: Any) -> str:
     """Plan the study that `launch` is asked for and run its cells in this process; its name."""
     from storage.database import Database
     from study import launch
     from study.cli.command import storage_url
     from study.workers.jobs import Places, load_jobs
-    from study.workers.options import Caching
+    from study.workers.options import Caching, Keeping
     from study.workers.worker import run_worker
 
     assert launch.main([*arguments, "--workers", "0"]) == 0
     database = Database.open(storage_url(None))
     try:
         names = database.study_names()
-        places = Places(caching=Caching(cache_dir="cache"))
+        places = Places(caching=Caching(cache_dir="cache"), keeping=Keeping(**keeping))
         run_worker(load_jobs(database, names, places), worker="here", on_event=lambda event: None)
         return names[-1]
     finally:

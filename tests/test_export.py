@@ -14,6 +14,7 @@ import pytest
 import tiny
 import torch
 import yaml
+from safetensors.torch import load_file
 
 from objectives.contract import UsageError
 from objectives.tasks import shipped
@@ -201,6 +202,41 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_trained(new
         export.main([news, "--out", "tiny"])
     with pytest.raises(UsageError, match=r"no tuned\.json"):
         export.main(["--merge", "tiny", "--out", "model"])
+
+
+def test_weights_that_trials_keep_are_exported_without_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ELSA_STORAGE", raising=False)
+    tiny.save_model("bert", Path("tiny"))
+    own.save(Path("price.csv"), own.priced(60))
+    words = f"--data price.csv --model ./tiny {GRID} --seeds 1, --epochs 3 --score best"
+    name = own.study(*words.split(), keep="models", models_dir="kept")
+    (table,) = [Study.open(name).table()]
+    assert sorted(Path(path).name for path in table["weights"]) == sorted(
+        path.name for path in Path("kept").glob("*/*")
+    )
+    depths = ["--frozen-layers", "3"]
+    export.main([name, *depths, "--out", "kept-model"])
+    said = capsys.readouterr().out
+    assert "of the weights that the trial kept" in said
+    assert "training it again" not in said
+    (file,) = Path("kept").glob("*/frozen3*")
+    file.rename("elsewhere")
+    export.main([name, *depths, "--out", "retrained"])
+    said = capsys.readouterr().out
+    assert "are not there" in said
+    assert "exactly the recorded score" in said
+    (other,) = Path("kept").glob("*/frozen0*")
+    other.rename(file)
+    export.main([name, *depths, "--tuned-only", "--out", "delta"])
+    assert "are of another trial" in capsys.readouterr().out
+    whole = load_file("retrained/model.safetensors")
+    assert all(
+        torch.equal(value, whole[key]) for key, value in load_file("kept-model/model.safetensors").items()
+    )
+    assert all(torch.equal(value, whole[key]) for key, value in load("delta").state_dict().items())
 
 
 def test_a_study_exports_itself(news: str) -> None:

@@ -16,6 +16,7 @@ from study.progress.pace import steps, weight
 from study.workers.jobs import Places, make_objective
 
 if TYPE_CHECKING:
+    from objectives.finetune import FineTuning
     from study.launching.request import StudyRequest
 
 
@@ -36,12 +37,18 @@ def _lines(request: StudyRequest, places: Places, workers: int) -> list[str]:
     lines += [f"  {told}" for told in (request.told, *spec.remarks) if told]
     lines += [f"  {cell}" for cell in cells]
     if request.train_examples is not None:
+        from objectives.finetune import FineTuning
+
         every = [*cells, *protocol.later(spec)]
         counts = [steps(spec, cell, request.train_examples) for cell in every]
         each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
         lines.append(f"  {_recipe(spec.recipe)}")
         lines.append(f"  {sum(counts):,} training steps, {each} per cell")
-        lines.append(f"  {_time(request, every, places, workers)}")
+        objective = make_objective(spec, places)
+        assert isinstance(objective, FineTuning)
+        lines.append(f"  {_time(request, every, objective, workers)}")
+        if places.keeping.keep == "models":
+            lines.append(f"  {_kept(every, objective)}")
     return lines
 
 
@@ -53,13 +60,18 @@ def _recipe(recipe: Recipe) -> str:
     )
 
 
-def _time(request: StudyRequest, cells: Sequence[Cell], places: Places, workers: int) -> str:
-    """Time a few real steps of the full model here and scale them."""
-    from objectives.finetune import FineTuning
+def _kept(cells: Sequence[Cell], objective: FineTuning) -> str:
+    """The disk space of --keep models."""
+    sizes = 0
+    for cell in cells:
+        objective.stack.freeze(cell.frozen_layers)
+        sizes += sum(p.numel() * p.element_size() for p in objective.tuned().values())
+    return f"{sizes / 1e9:,.1f} GB of tuned weights are kept with --keep models"
 
+
+def _time(request: StudyRequest, cells: Sequence[Cell], objective: FineTuning, workers: int) -> str:
+    """Time a few real steps of the full model here and scale them."""
     spec, examples = request.spec, request.train_examples or 0
-    objective = make_objective(spec, places)
-    assert isinstance(objective, FineTuning)
     probe = Cell(0, spec.learning_rates[0], spec.seeds[0], spec.train_sizes[0])
     step_seconds, evaluation_seconds = objective.time_steps(probe)
     evaluations = math.ceil(spec.recipe.epochs * spec.recipe.evaluations_per_epoch)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from study import protocols
 from study.cli.command import note
 from study.launching.inputs import Launching
+from study.workers.jobs import Places, kept_models
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy
@@ -33,7 +34,7 @@ def _has_dashboard() -> bool:
     return find_spec("optuna_dashboard") is not None
 
 
-def finish(studies: Sequence[StoredStudy], launching: Launching) -> int:
+def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places) -> int:
     """Print the answer, write the report; 1 where cells have no result. The database is read once."""
     from study.reporting.content import analyse_studies, telling
     from study.reporting.files import slug
@@ -55,6 +56,13 @@ def finish(studies: Sequence[StoredStudy], launching: Launching) -> int:
     folder = Path(launching.out) / (slug(studies[0].name) if len(studies) == 1 else "")
     page, *_ = write(reading.table, analysis, folder, provenance=reading.provenance)
     print(f"report: {page}")
+    for study in studies:
+        kept = kept_models(study.name, reading.spec(study.name), places)
+        if kept is not None and kept.folder.is_dir():
+            print(
+                f"models: {kept.bytes() / 1e9:,.1f} GB in {kept.folder}, for elsa export; delete the folder "
+                "when you have what you need"
+            )
     if _has_dashboard():
         publish_last(studies, note, reading)
     failed = sum(outcome.state == "FAIL" for found in reading.outcomes.values() for outcome in found)

@@ -112,7 +112,7 @@ def _run(
             code = _work(request, studies, shares, asked)
         if code is not None:
             return code
-    return finish(studies, request.launching)
+    return finish(studies, request.launching, places_of(request))
 
 
 def _introduction(requests: Sequence[StudyRequest]) -> list[str]:

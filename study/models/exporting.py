@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
+from objectives.models import Pretrained
+from objectives.stack import find_layers
+from objectives.targets import Targets
 from study.models import tuned
 
 if TYPE_CHECKING:
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from objectives.finetune import FineTuning
+    from objectives.kept import Kept
+    from objectives.stack import LayerStack
     from objectives.tasks import Task
     from study.specs.study_spec import StudySpec
 
@@ -33,13 +38,38 @@ class Trained:
 
 def of_objective(objective: FineTuning, task: Task, frozen_layers: int, max_length: int) -> Trained:
     """What a trial has just trained. The objective must not run another trial afterwards."""
-    model = objective.model
-    objective.targets.fold(objective.stack)
     objective.stack.freeze(frozen_layers)
-    found = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    name_labels(model.config, task)
-    objective.pretrained.tokenizer.model_max_length = max_length
-    return Trained(model.eval(), objective.pretrained.tokenizer, found)
+    found = objective.tuned()
+    return _finished(objective.pretrained, objective.stack, objective.targets, task, max_length, found)
+
+
+def of_kept(kept: Kept, place: str, task: Task, max_length: int) -> Trained:
+    """What a trial has left behind, in a model that is made from `place`, the base."""
+    import torch
+
+    pretrained = Pretrained(place, task, torch.device("cpu"))
+    parameters = dict(pretrained.model.named_parameters())
+    with torch.no_grad():
+        for name, value in kept.tuned.items():
+            parameters[name].copy_(value)
+    found = {name: parameters[name] for name in kept.tuned}
+    targets = Targets(task.kind, kept.mean, kept.spread)
+    return _finished(pretrained, find_layers(pretrained.model), targets, task, max_length, found)
+
+
+def _finished(
+    pretrained: Pretrained,
+    stack: LayerStack,
+    targets: Targets,
+    task: Task,
+    max_length: int,
+    tuned: Mapping[str, torch.Tensor],
+) -> Trained:
+    """Answers in the labels' own unit and names, and cuts texts where the trial did."""
+    targets.fold(stack)
+    name_labels(pretrained.model.config, task)
+    pretrained.tokenizer.model_max_length = max_length
+    return Trained(pretrained.model.eval(), pretrained.tokenizer, tuned)
 
 
 def name_labels(config: Any, task: Task) -> None:

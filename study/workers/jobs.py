@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from objectives.checkpoints import Checkpoints
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
 from objectives.fitting import Fitting
+from objectives.kept import KeptModels
 from study.cli.command import note
 from study.reporting.files import slug
 from study.specs.study_spec import StudySpec
@@ -95,6 +96,16 @@ def stored_spec(study: StoredStudy) -> StudySpec:
     return StudySpec.from_json(text)
 
 
+def kept_models(study: str, spec: StudySpec, places: Places) -> KeptModels | None:
+    """Where this study's trials leave their weights; None where they leave none."""
+    if places.keeping.keep != "models":
+        return None
+    identity = spec.training_fingerprint()
+    return KeptModels(
+        places.keeping.models_folder(places.caching) / f"{slug(study)}-{identity}", identity, note
+    )
+
+
 def make_objective(spec: StudySpec, places: Places, study: str | None = None) -> Objective:
     """What runs this study's trials here; without the study's name, nothing is kept of them on the way."""
     if spec.recorded:
@@ -120,6 +131,7 @@ def make_objective(spec: StudySpec, places: Places, study: str | None = None) ->
         largest_train_size=None if None in spec.train_sizes else max(sizes),
         fitting=places.fitting,
         checkpoints=None if study is None else checkpoints(study, spec, places),
+        kept=None if study is None else kept_models(study, spec, places),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from objectives import settings
 from objectives.settings import setting
@@ -68,6 +69,18 @@ class Caching:
 class Keeping:
     """What trials leave on disk beside their record."""
 
+    keep: Literal["nothing", "models"] = setting(
+        "nothing",
+        help="keep the tuned weights of every trial, so that `elsa export` need not train one again; a "
+        "trial with nothing frozen takes the size of the model",
+    )
+    models_dir: str | None = setting(
+        None,
+        metavar="DIR",
+        help="folder for the weights of --keep models",
+        default_text="models in the folder of --cache-dir",
+        env="ELSA_MODELS",
+    )
     checkpoint_every: float | None = setting(
         None,
         metavar="MINUTES",
@@ -86,6 +99,9 @@ class Keeping:
 
     def __post_init__(self) -> None:
         settings.check(self)
+
+    def models_folder(self, caching: Caching) -> Path:
+        return Path(self.models_dir or f"{caching.cache_dir}/models").expanduser().absolute()
 
     def checkpoint_folder(self, caching: Caching) -> Path:
         return Path(self.checkpoint_dir or f"{caching.cache_dir}/checkpoints").expanduser().absolute()

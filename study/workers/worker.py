@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectives.contract import (
@@ -232,6 +233,8 @@ class _Run:
                 job.forget(claim.cell)
                 self._emit("finished", job, claim, record=record, seconds=time.monotonic() - began)
             else:
+                if record.weights is not None:
+                    Path(record.weights).unlink(missing_ok=True)
                 self._lost(job, claim)
 
     def _objective(self, job: Job) -> Objective:
