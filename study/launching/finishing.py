@@ -36,8 +36,8 @@ def _has_dashboard() -> bool:
 
 def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places) -> int:
     """Print the answer, write the report; 1 where cells have no result. The database is read once."""
+    from study.cli.slugs import slug
     from study.reporting.content import analyse_studies, telling
-    from study.reporting.files import slug
     from study.reporting.publish import publish_last
     from study.reporting.report_files import write
     from study.reporting.terminal import terminal

@@ -14,13 +14,13 @@ from study.analysis.costs import CurveCosts, costs
 from study.analysis.tested_points import tested
 from study.cli.command import default_display
 from study.cli.flags import command_line
+from study.cli.slugs import slug
 from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, making, names, tables
 from study.reporting import paper_tables as beside
 from study.reporting import point_tables as points
 from study.reporting.answer import answers, facts
 from study.reporting.document import Block, Bullets, Chart, Code, Document, Remark, Section, Table, Words
 from study.reporting.failures import failures_table
-from study.reporting.files import slug
 from study.reporting.remarks import caveats, notes
 from study.reporting.series import Series
 from study.reporting.settle_table import settle_table

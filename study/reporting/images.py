@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from study.cli.slugs import slug
 from study.reporting.composite import composite
 from study.reporting.document import Chart
-from study.reporting.files import slug
 
 FORMATS = ("svg", "png")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

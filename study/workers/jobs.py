@@ -16,7 +16,7 @@ from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismat
 from objectives.fitting import Fitting
 from objectives.kept import KeptModels
 from study.cli.command import note
-from study.reporting.files import slug
+from study.cli.slugs import slug
 from study.specs.study_spec import StudySpec
 from study.workers.options import Answering, Caching, Keeping
 
