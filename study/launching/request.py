@@ -16,6 +16,7 @@ from study.launching.asked_tasks import asked_data, check_names
 from study.launching.quick import quick_defaults
 from study.protocols import Defaults, Subject
 from study.specs.study_spec import StudySpec
+from study.workers.trackers import check_installed
 
 if TYPE_CHECKING:
     from objectives.data import TaskData
@@ -54,6 +55,7 @@ def check_quickly(request: LaunchRequest) -> None:
         check_names(request.inputs)
         for model in request.inputs.model:
             resolve_path(model)
+    check_installed(request.keeping.track)
     _check_out(Path(request.launching.out))
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 from objectives import settings
 from objectives.settings import setting
 from study.cli import lists
+from study.workers.trackers import TRACKERS, check_names
 
 DEFAULT_CACHE = "~/.cache/elsa"
 
@@ -67,7 +68,7 @@ class Caching:
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """What trials leave on disk beside their record."""
+    """What trials leave behind beside their record."""
 
     keep: Literal["nothing", "models"] = setting(
         "nothing",
@@ -97,8 +98,22 @@ class Keeping:
         env="ELSA_CHECKPOINTS",
     )
 
+    track: tuple[str, ...] = setting(
+        (),
+        metavar="NAME,...",
+        help=f"send every trial to trackers: {', '.join(TRACKERS)}",
+        read=lists.names,
+    )
+    track_dir: str = setting(
+        "tracking", metavar="DIR", help="folder for the files of trackers that write any"
+    )
+
     def __post_init__(self) -> None:
         settings.check(self)
+        check_names(self.track)
+
+    def track_folder(self) -> Path:
+        return Path(self.track_dir).expanduser().absolute()
 
     def models_folder(self, caching: Caching) -> Path:
         return Path(self.models_dir or f"{caching.cache_dir}/models").expanduser().absolute()

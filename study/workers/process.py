@@ -48,10 +48,11 @@ def main(assignment: Assignment, argv: Sequence[str]) -> int:
     if assignment.working.processes_per_trial > 1:
         return process_group.lead(argv, assignment.working.processes_per_trial)
     from study.workers.event_lines import EventWriter
+    from study.workers.tracking import tracked
     from study.workers.worker import run_worker
 
-    on_event = EventWriter()
-    with assignment.jobs() as jobs:
+    write = EventWriter()
+    with assignment.jobs() as jobs, tracked(jobs, assignment.places.keeping, write) as on_event:
         summary = run_worker(
             jobs,
             worker=assignment.worker,

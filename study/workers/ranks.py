@@ -160,6 +160,7 @@ def _leave_group() -> None:
 
 def _own(assignment: Assignment) -> int:
     from study.workers.event_lines import EventWriter
+    from study.workers.tracking import tracked
 
     write = EventWriter()
     leader = _LeaderLine()
@@ -174,13 +175,14 @@ def _own(assignment: Assignment) -> int:
 
         grouped = [_grouped(job, leader, write.pipe.send) for job in jobs]
         try:
-            summary = run_worker(
-                grouped,
-                worker=assignment.worker,
-                on_event=on_event,
-                join_only=assignment.working.join_only,
-                trial_timeout=assignment.working.trial_timeout,
-            )
+            with tracked(jobs, assignment.places.keeping, on_event) as tell:
+                summary = run_worker(
+                    grouped,
+                    worker=assignment.worker,
+                    on_event=tell,
+                    join_only=assignment.working.join_only,
+                    trial_timeout=assignment.working.trial_timeout,
+                )
         except GroupBroken:
             summary = None
         except NotReady:

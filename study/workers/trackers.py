@@ -1,0 +1,69 @@
+"""The trackers that trials can be sent to, through Accelerate. A new one is an entry of TRACKERS.
+
+Standard library only: settings and help name them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from objectives.contract import UsageError
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """One trial as trackers know it."""
+
+    study: str
+    name: str
+    folder: str
+    """For trackers that write files."""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    package: str
+    """What has to be installed."""
+    options: Callable[[TrackedRun], dict[str, Any]]
+    """The arguments of Accelerate's class for it: runs are grouped by study."""
+
+
+def _wandb(run: TrackedRun) -> dict[str, Any]:
+    # Accelerate calls W&B's project the run's name.
+    project = os.environ.get("WANDB_PROJECT", "elsa")
+    # Standard output is the worker's own.
+    quiet = {"console": "off", "silent": True}
+    return {"run_name": project, "group": run.study, "name": run.name, "dir": run.folder, "settings": quiet}
+
+
+TRACKERS: dict[str, Tracker] = {
+    "tensorboard": Tracker(
+        "tensorboard", lambda run: {"run_name": f"{run.study}/{run.name}", "logging_dir": run.folder}
+    ),
+    "wandb": Tracker("wandb", _wandb),
+    "mlflow": Tracker("mlflow", lambda run: {"experiment_name": run.study, "run_name": run.name}),
+    "trackio": Tracker("trackio", lambda run: {"run_name": run.study, "name": run.name, "embed": False}),
+}
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in TRACKERS:
+            close = difflib.get_close_matches(name, TRACKERS, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(TRACKERS)}"
+            raise UsageError(f"--track {name}: unknown tracker: {hint}")
+
+
+def check_installed(names: Sequence[str]) -> None:
+    """For the launcher; a worker elsewhere without the package says so and goes on."""
+    for name in names:
+        if find_spec(TRACKERS[name].package) is None:
+            package = TRACKERS[name].package
+            raise UsageError(
+                f"--track {name} needs the package {package}: pip install 'elsa-study[trackers]'"
+            )
