@@ -149,6 +149,11 @@ class Database:
 
         return self.retry(locked)
 
+    def delete_study(self, name: str) -> None:
+        """With all of its trials; open claims of it are lost."""
+        found = self.study(name)
+        self.retry(lambda: self.optuna_storage.delete_study(found.study_id))
+
     def _find(self, name: str) -> StoredStudy | None:
         with self.read() as connection:
             study_id = connection.scalar(select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))

@@ -22,6 +22,7 @@ COMMANDS = {
     "spec": "the spec file that repeats a study",
     "dashboard": "optuna-dashboard on the study's storage",
     "layers": "the parameters of a model, layer by layer",
+    "doctor": "try what a study needs on this machine: devices, precisions, disk, database",
     "simulate": "replay a protocol against a recorded trial table",
 }
 

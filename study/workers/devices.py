@@ -117,11 +117,11 @@ def find(environment: Mapping[str, str] | None = None) -> list[str]:
     current = os.environ if environment is None else environment
     if current.get(VISIBLE) is not None:
         return visible(current, None)
-    listing = _answer(["nvidia-smi", "-L"])
+    listing = answer(["nvidia-smi", "-L"])
     if listing is None and any(Path(node).exists() for node in DEVICE_NODES):
         # A container without that program, or GPUs of another maker: torch knows, in a process of its own.
         program = "import torch; print(torch.cuda.device_count())"
-        count = (_answer([sys.executable, "-c", program]) or "").strip()
+        count = (answer([sys.executable, "-c", program]) or "").strip()
         listing = "".join(f"GPU {index}: (UUID: {index})\n" for index in range(int(count or 0)))
         if not listing and visible(current, "GPU 0: (UUID: 0)"):
             note(
@@ -131,7 +131,7 @@ def find(environment: Mapping[str, str] | None = None) -> list[str]:
     return visible(current, listing)
 
 
-def _answer(command: Sequence[str]) -> str | None:
+def answer(command: Sequence[str]) -> str | None:
     """What a program prints; None where there is no such program, or it fails."""
     program = shutil.which(command[0])
     if program is None:
