@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Collection, Iterator
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from processes import CLEAN
 
 from objectives import building, entries, eviction, prefix
 from objectives.build_pass import NoRoom, NotFinite
@@ -302,12 +302,9 @@ def test_a_source_that_was_being_used_up_is_no_loss(tmp_path: Path, died: int) -
     assert really_held(cache.folder) <= cache.budget()
 
 
-FORK = multiprocessing.get_context("fork")
-"""Workers that need not import everything again."""
-
-
-def worker(made: Builder, folder: Path, wanted: Collection[int], start: Barrier, stops: Event | None) -> None:
+def worker(tmp_path: Path, wanted: Collection[int], start: Barrier, stops: Event | None) -> None:
     torch.set_num_threads(1)
+    made = builder(tmp_path, chunks=4)
     compute = made.compute
 
     def stop(chunk: int, *others: Any) -> Any:
@@ -317,21 +314,20 @@ def worker(made: Builder, folder: Path, wanted: Collection[int], start: Barrier,
         return compute(chunk, *others)
 
     made.compute = stop  # type: ignore[method-assign]
-    cache = PrefixCache(folder)
-    start.wait(60)
+    cache = PrefixCache(tmp_path / "cache")
+    start.wait(200)
     for depth in wanted:
         cache.states(made, depth, wanted)
 
 
 def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> None:
-    made, start = builder(tmp_path, chunks=4), FORK.Barrier(3)
-    workers = [
-        FORK.Process(target=worker, args=(made, tmp_path / "cache", (1, 2, 3), start, None)) for _ in range(3)
-    ]
+    builder(tmp_path, chunks=4)
+    start = CLEAN.Barrier(3)
+    workers = [CLEAN.Process(target=worker, args=(tmp_path, (1, 2, 3), start, None)) for _ in range(3)]
     for one in workers:
         one.start()
     for one in workers:
-        one.join(60)
+        one.join(200)
     assert [one.exitcode for one in workers] == [0, 0, 0]
     built = sorted(builds(PrefixCache(tmp_path / "cache")))
     assert built == ["depth=1 from=0", "depth=2 from=0", "depth=3 from=0"]
@@ -340,10 +336,10 @@ def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> Non
 def test_a_pass_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     made = builder(tmp_path, chunks=4)
     whole = {d: everything(made, PrefixCache(tmp_path / "other").states(made, d)) for d in (1, 3)}
-    stops = FORK.Event()
-    killed = FORK.Process(target=worker, args=(made, tmp_path / "cache", (1, 2, 3), FORK.Barrier(1), stops))
+    start, stops = CLEAN.Barrier(1), CLEAN.Event()
+    killed = CLEAN.Process(target=worker, args=(tmp_path, (1, 2, 3), start, stops))
     killed.start()
-    assert stops.wait(60)
+    assert stops.wait(200)
     killed.kill()
     killed.join()
     cache = PrefixCache(tmp_path / "cache")

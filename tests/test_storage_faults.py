@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from launches import wait_until
+from processes import CLEAN
 from servers import Server
 from sqlalchemy import select, update
 
@@ -31,7 +31,6 @@ SPACE = {"frozen_layers": [0, 1], "learning_rate": [1e-5], "seed": [1, 2]}
 CELLS = [Cell(*point) for point in itertools.product(*SPACE.values())]
 RECORD = TrialRecord(metric="f1", score=0.5)
 HEARTBEAT, GRACE = 0.5, 1.5
-FORK = multiprocessing.get_context("fork")
 
 
 def open_planned(url: str, heartbeat: float = HEARTBEAT, grace: float = GRACE) -> Database:
@@ -150,10 +149,18 @@ def _hold(url: str, ready: Any, trial_id: int, with_study: bool) -> None:
         time.sleep(600)
 
 
+def _hold_plan(url: str, ready: Any) -> None:
+    database = Database.open(url)
+    database.study("mrpc")
+    with database.lock("plan mrpc"):
+        ready.set()
+        time.sleep(600)
+
+
 @contextmanager
 def frozen_holder(url: str, trial_id: int, *, with_study: bool = False) -> Iterator[int]:
-    ready = FORK.Event()
-    process = FORK.Process(target=_hold, args=(url, ready, trial_id, with_study))
+    ready = CLEAN.Event()
+    process = CLEAN.Process(target=_hold, args=(url, ready, trial_id, with_study))
     process.start()
     assert process.pid is not None
     try:
@@ -225,16 +232,8 @@ def test_a_planner_that_is_frozen_with_the_lock_is_not_waited_for(
 ) -> None:
     url = server_of(kind).new_url()
     database = open_planned(url, heartbeat=1.0, grace=4.0)
-    ready = FORK.Event()
-
-    def hold() -> None:
-        other = Database.open(url)
-        other.study("mrpc")
-        with other.lock("plan mrpc"):
-            ready.set()
-            time.sleep(600)
-
-    process = FORK.Process(target=hold)
+    ready = CLEAN.Event()
+    process = CLEAN.Process(target=_hold_plan, args=(url, ready))
     process.start()
     assert process.pid is not None
     try:

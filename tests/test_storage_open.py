@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import sqlite3
 from pathlib import Path
 
 import pytest
+from processes import CLEAN
 from servers import MariaDB, Server, free_port
 from sqlalchemy import text
 
@@ -170,12 +170,11 @@ def _open(url: str) -> None:
 
 
 def test_eight_processes_create_the_schema_at_once(database_url: str) -> None:
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=_open, args=(database_url,)) for _ in range(8)]
+    processes = [CLEAN.Process(target=_open, args=(database_url,)) for _ in range(8)]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(200)
     assert [process.exitcode for process in processes] == [0] * 8
     database = Database.open(database_url)
     assert database.study_names() == ["one"]

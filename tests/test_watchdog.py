@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from pathlib import Path
 from typing import cast
 
-import pytest
+from processes import CLEAN
 from stored import create, run
 
 from storage.claims import Claim
@@ -17,7 +16,8 @@ from study.workers.restarts import TIMED_OUT
 from study.workers.watchdog import Watchdog
 from study.workers.worker import expected_seconds
 
-FORK = multiprocessing.get_context("fork")
+QUICK = {"LEAST_SECONDS": 0.2, "LOOK_SECONDS": 0.05}
+"""Limits of the watchdog's own that a test can wait for."""
 
 
 class Recorded:
@@ -33,16 +33,17 @@ class Recorded:
         return True
 
 
+def _hang(path: Path, limit: float | None, expected: float | None, seconds: float) -> None:
+    vars(watchdog).update(QUICK)
+    Watchdog(limit, lambda claim: expected).begin(cast(Claim, Recorded(path)))
+    time.sleep(seconds)
+
+
 def code_after_hanging(path: Path, limit: float | None, expected: float | None, seconds: float) -> int | None:
     """The exit code of a process whose trial hangs for so long."""
-
-    def hang() -> None:
-        Watchdog(limit, lambda claim: expected).begin(cast(Claim, Recorded(path)))
-        time.sleep(seconds)
-
-    process = FORK.Process(target=hang, daemon=True)
+    process = CLEAN.Process(target=_hang, args=(path, limit, expected, seconds), daemon=True)
     process.start()
-    process.join(60)
+    process.join(200)
     return process.exitcode
 
 
@@ -51,11 +52,7 @@ def test_a_limit_that_was_asked_for_ends_the_trial(tmp_path: Path) -> None:
     assert (tmp_path / "said").read_text().startswith("timed out: it ran for")
 
 
-def test_without_a_limit_other_trials_tell_how_long_is_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watchdog, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(watchdog, "LOOK_SECONDS", 0.05)
+def test_without_a_limit_other_trials_tell_how_long_is_too_long(tmp_path: Path) -> None:
     said = tmp_path / "said"
     assert code_after_hanging(said, None, 0.02, 600) == TIMED_OUT
     assert "the limit is" in said.read_text()
