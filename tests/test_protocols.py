@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from objectives.contract import Cell, Outcome, Recipe, UsageError
 from study import protocols
+from study.launching.arguments import make_parser
 from study.specs.study_spec import StudySpec
 
 RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
@@ -106,7 +107,7 @@ def test_paper_runs_the_same_cells_in_any_order_of_completion(shuffle: random.Ra
     cells = {outcome.cell for outcome in outcomes}
     assert len(cells) == 5 * 3 + 8 * 3
     assert {cell.learning_rate for cell in cells if cell.frozen_layers} == {3e-5}
-    assert "24 of 24" in explain(spec, outcomes)
+    assert "24 of 24 cells finished" in explain(spec, outcomes)
 
 
 def test_paper_scores_the_full_model_by_other_runs_than_chose_its_rate() -> None:
@@ -184,3 +185,11 @@ def test_defaults_of_the_blog_scale_with_the_depth() -> None:
 
 def test_defaults_start_at_half_of_an_odd_number_of_layers() -> None:
     assert defaults("grid", total_layers=7, demo=True).frozen_layers == (0, 4, 5, 6, 7)
+
+
+def test_help_names_every_protocol_within_80_columns() -> None:
+    lines = make_parser(full=False).format_help().splitlines()
+    for name, protocol in protocols.known().items():
+        (line,) = [line for line in lines if line.split()[:1] == [name]]
+        assert line.endswith(protocol.summary)
+        assert len(line) <= 80

@@ -70,7 +70,7 @@ def make_parser(*, full: bool = True) -> command.Parser:
     """With `full`, help shows every flag."""
     parser = command.new_parser(
         "launch",
-        "Plan a study of freeze depths, fine-tune every cell, and end with operating points and a report.\n"
+        "Plan a study of freeze depths, fine-tune every cell, and end with operating\npoints and a report.\n"
         "Run it again to resume; run it elsewhere on the same storage to join.",
         EXAMPLES,
     )

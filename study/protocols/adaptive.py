@@ -139,7 +139,7 @@ class AdaptiveSettings:
 
 class Adaptive(Protocol):
     name = "adaptive"
-    summary = "finds the operating point at --threshold with a part of the grid"
+    summary = "only the cells that the answer at --threshold depends on"
     settings = AdaptiveSettings
     phased = True
 

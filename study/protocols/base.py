@@ -53,7 +53,7 @@ class NoSettings:
 class Protocol(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
-    """One line for --help."""
+    """One line for --help, of 62 characters at most."""
     settings: ClassVar[type] = NoSettings
     """Its own settings: a frozen dataclass of declared fields, whose flags `launch` takes."""
     extendable: ClassVar[tuple[str, ...]] = ()

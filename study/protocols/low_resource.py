@@ -12,7 +12,7 @@ BLOG_SIZES = (50, 100, 200, 500, 1000)
 
 class LowResource(Grid):
     name = "low-resource"
-    summary = "a grid at 50 to 1000 training examples; the best of two evaluations per epoch"
+    summary = "a grid at 50 to 1000 training examples; best evaluation counts"
 
     def defaults(self, subject: Subject) -> Defaults:
         return Defaults(

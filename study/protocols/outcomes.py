@@ -1,4 +1,4 @@
-"""Reading outcomes: which cells are final, and which learning rate the full model likes best.
+"""Reading outcomes: which cells are finished, and which learning rate the full model likes best.
 
 Shared by the protocols; it decides nothing about what to run.
 """

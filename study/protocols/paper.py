@@ -1,8 +1,8 @@
 """The paper's protocol (arXiv:1911.03090): a learning-rate search on the full model, then every depth.
 
 The second phase runs at the best rate with other seeds, the full model too: the best of several noisy means
-flatters the one that was chosen, and fresh runs do not. It starts when every cell of the first is final,
-whoever finds it so; both are read from the outcomes alone.
+flatters the one that was chosen, and fresh runs do not. It starts when every cell of the first is
+finished, whichever worker finds it so; both are read from the outcomes alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PaperSettings:
 
 class Paper(Protocol):
     name = "paper"
-    summary = "the paper: rates are searched with nothing frozen, then every depth runs at the best one"
+    summary = "a rate search on the full model, then every depth at that rate"
     settings = PaperSettings
     phased = True
 
@@ -75,7 +75,7 @@ class Paper(Protocol):
         if left:
             done = len(cells) - len(left)
             return (
-                f"paper, phase 1 of 2: learning-rate search at 0 frozen, {done} of {len(cells)} cells final"
+                f"paper, phase 1 of 2: rate search on the full model, {done} of {len(cells)} cells finished"
             )
         rate = best_rate(spec, _searched(spec, outcomes), FULL)
         if rate is None:
@@ -85,7 +85,9 @@ class Paper(Protocol):
             )
         depths = _depth_cells(spec, rate)
         done = len(depths) - len(not_final(depths, outcomes))
-        return f"paper, phase 2 of 2: depths at learning rate {rate:g}, {done} of {len(depths)} cells final"
+        return (
+            f"paper, phase 2 of 2: depths at learning rate {rate:g}, {done} of {len(depths)} cells finished"
+        )
 
     def check(self, spec: StudySpec) -> None:
         super().check(spec)
