@@ -11,6 +11,7 @@ from objectives.contract import UsageError
 from objectives.metrics import describe
 from study.analysis.samples import paper_keeps
 from study.operating_points import analyse, render
+from study.simulation import worlds
 
 
 def test_the_papers_filter_changes_means_and_is_counted() -> None:
@@ -28,6 +29,43 @@ def test_the_papers_filter_changes_means_and_is_counted() -> None:
     assert only(filtered).trials == 3
     assert filtered.curves[0].full_runs == 2
     assert "means, intervals and probabilities are of the others" in words(render(filtered))
+
+
+def test_a_run_far_below_its_fellows_has_collapsed_though_it_is_above_chance() -> None:
+    # 0.034 and 0.076 beside 0.9: chance is 0, so neither run is at it.
+    scores = {0: [0.897, 0.9, 0.903], 2: [0.88, 0.884, 0.034], 3: [0.87, 0.076, 0.874], 4: [0.1, 0.12, 0.11]}
+    analysis = analyse(table(rows(scores, chance=0.0)), thresholds=[0.9])
+    depths = analysis.curves[0].depths
+    assert [d.counts.collapsed for d in depths] == [0, 1, 1, 0]
+    assert [d.success for d in depths] == pytest.approx([1, 2 / 3, 2 / 3, 1])
+    # Point, interval, probability and "confident" are all of the runs that learned.
+    point = only(analysis)
+    assert (point.frozen_layers, point.confident_frozen_layers) == (3, 3)
+    assert point.relative == pytest.approx(0.872 / 0.9)
+    assert point.relative_low is not None
+    assert point.relative_high is not None
+    assert 0.9 < point.relative_low < point.relative < point.relative_high < 1.05
+    assert point.probability[3] > 0.9
+    assert "33 % of the runs at this depth learned nothing" in words(render(analysis))
+
+
+@pytest.mark.parametrize(("full", "chance"), [(0.85, 0.5), (0.6, 0.0)])
+def test_intervals_cover_the_truth_where_runs_collapse(full: float, chance: float) -> None:
+    generator = np.random.default_rng(5)
+    found = [
+        worlds.world(generator, "gradual", layers=6, rates=(3e-5,), full=full, chance=chance, collapse=0.05)
+        for _ in range(60)
+    ]
+    analysis = analyse(worlds.table(found, [one.draw(generator, 5) for one in found]), draws=100)
+    held = [
+        d.relative_low <= truth <= d.relative_high
+        for one, curve in zip(found, analysis.curves, strict=True)
+        for d, truth in zip(curve.depths, one.relative, strict=True)
+        if d.frozen_layers != 0 and d.relative_low is not None and d.relative_high is not None
+    ]
+    assert len(held) == 240
+    assert sum(d.counts.collapsed for curve in analysis.curves for d in curve.depths) > 60
+    assert np.mean(held) > 0.9
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,7 @@ def test_the_report_says_which_part_is_which_and_what_would_help(database: Datab
     assert "More test data would help more than more seeds." in text
     assert "intervals allow for the luck of the seeds and of the test examples" in text
     plain = markdown(document(reading.table, analyse(reading.table, thresholds=[0.9]), reading.provenance))
-    assert "how lucky the test set is they do not know" in plain
+    assert "all intervals are over seeds only" in plain
 
 
 def test_a_trial_without_predictions_leaves_the_intervals_to_the_seeds(database: Database) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import stored
@@ -20,6 +21,7 @@ from storage.database import Database
 from study import report
 from study.analysis.analyse import Analysis, analyse
 from study.analysis.costs import costs
+from study.analysis.paper_claims import gains
 from study.reporting.answer import answers, facts
 from study.reporting.content import document
 from study.reporting.document import Document
@@ -117,6 +119,30 @@ def test_a_majority_class_that_keeps_the_threshold_is_told() -> None:
         "Always answering the majority class keeps 91 % here; to keep 90 % of what is above that, tune 4"
         in sentence
     )
+
+
+def test_the_majority_class_of_mrpc_is_told_though_no_chance_was_recorded() -> None:
+    table = small_table({(0, 1e-5): [0.9, 0.9], (4, 1e-5): [0.83, 0.83]}, task="mrpc", metric="f1")
+    assert "Always answering the majority class keeps 90 % here" in said(table)[0]
+
+
+def test_the_interval_of_a_gain_is_adjusted_as_its_p_value_is() -> None:
+    """Of the best of several freezes: both say the same of whether there is a gain."""
+    generator = np.random.default_rng(8)
+    drawn = {
+        f"task{i}": {
+            (n, 1e-5): list(0.8 + 0.001 * i * (n > 0) + generator.normal(0, 0.008, 4)) for n in range(5)
+        }
+        for i in range(20)
+    }
+    table = pd.concat([small_table(scores, task=task) for task, scores in drawn.items()], ignore_index=True)
+    told = set()
+    for gain in gains(analyse(table, draws=20, thresholds=[0.9]).curves):
+        assert gain.low is not None
+        assert gain.p_value is not None
+        assert (gain.low > 0) == (gain.p_value < 0.05)
+        told.add(gain.low > 0)
+    assert told == {True, False}
 
 
 def test_a_full_model_below_chance_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from test_operating_points import only
 from objectives.contract import Cell, Outcome, Recipe, UsageError
 from study import protocols, simulate
 from study.analysis.analyse import analyse
+from study.launching.arguments import make_parser
 from study.protocols import adaptive
 from study.simulation import pairs, worlds
 from study.simulation.repeats import replay
@@ -227,6 +229,14 @@ def test_search_and_report_give_one_answer(select: Any, collapses: bool) -> None
         assert belief.probability == (None if sure is None else pytest.approx(sure, abs=1e-9))
         statuses.add(point.status)
     assert statuses == {"ok", "no answer"}
+
+
+def test_what_is_simulated_is_what_launch_runs_by_default() -> None:
+    launched = protocols.get("adaptive").own_settings({}, (1, 2, 3))
+    simulated = inspect.signature(pairs.simulate).parameters
+    assert {name: simulated[name].default for name in launched if name in simulated} == launched
+    flags = make_parser(full=True).format_help()
+    assert "--select per-depth|full-model" in flags
 
 
 def adaptive_spec(world: worlds.World, select: str) -> StudySpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from dataclasses import replace
 from html import unescape
@@ -80,6 +81,40 @@ def test_terminal_report_and_note_open_with_the_same_sentence(sqlite_url: str) -
         assert sentence in note(study, reading, analysis)
     finally:
         database.close()
+
+
+def test_a_study_that_learned_nothing_has_no_answer_anywhere(
+    sqlite_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = Database.open(sqlite_url, create=True)
+    try:
+        spec = stored.make_spec(
+            task="rte", metric="accuracy", frozen_layers=(0, 3, 6), learning_rates=(3e-5,)
+        )
+        study = stored.create(database, "nothing", spec)
+        while (claim := study.claim("tester")) is not None:
+            score = (0.475, 0.5, 0.536)[claim.cell.frozen_layers // 3] + 0.002 * claim.cell.seed
+            made = replace(stored.record(claim.cell, spec), score=score, chance=0.529)
+            claim.finish(replace(made, metrics={"accuracy": score}, curve=()))
+        reading = read_studies([study])
+        said = note(study, reading, analyse_studies(reading))
+    finally:
+        database.close()
+    out = tmp_path / "points.json"
+    assert operating_points.main(["nothing", "--storage", sqlite_url, "--json", str(out)]) == 0
+    shown = words(capsys.readouterr().out)
+    assert report.main(["nothing", "--storage", sqlite_url, "--out", str(tmp_path), "--no-images"]) == 0
+    pages = unescape((tmp_path / "report.html").read_text()).replace("\u00a0", " ")
+    sentence = "No answer: the full model scores 0.479, which is not better than chance (0.529): try"
+    for text in (said, shown, (tmp_path / "report.md").read_text(), pages):
+        assert sentence in words(text)
+        assert "Freeze all" not in text
+        assert "of full quality;" not in text
+    points = json.loads(out.read_text())["points"]
+    assert {(p["status"], p["frozen_layers"], p["confident_frozen_layers"]) for p in points} == {
+        ("no answer", None, None)
+    }
+    assert all(p["probability"] == {} and p["reason"] in sentence + shown for p in points)
 
 
 def test_a_search_is_answered_at_its_own_threshold_everywhere(

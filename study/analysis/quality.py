@@ -236,7 +236,7 @@ def _count_notes(group: Group) -> list[str]:
     told = {
         "failed": f"{counts.failed} failed trials ({counts.failed_cells} cells never completed)",
         "diverged": f"{counts.diverged} diverged runs (not in the means)",
-        "collapsed": f"{counts.collapsed} runs collapsed to chance (not in the means)",
+        "collapsed": f"{counts.collapsed} runs collapsed (not in the means)",
         "unfinished": f"{counts.unfinished} trials not finished",
         "removed": f"{counts.removed} runs removed from the means by the outlier filter",
     }

@@ -14,7 +14,7 @@ from study.analysis.chance import kept_by_chance
 from study.analysis.model_points import ModelPoint
 from study.analysis.points import OperatingPoint
 from study.reporting.document import Answer
-from study.reporting.names import metric_name, percent, percent_short, task_name
+from study.reporting.names import metric_name, percent, percent_short, probability, task_name
 from study.reporting.series import Series, curve_key
 from study.reporting.sureness import how_sure, layers, reliability, what_would_change
 
@@ -54,7 +54,7 @@ def _point_facts(point: OperatingPoint, costs: Sequence[CurveCosts]) -> list[tup
     if point.relative is not None and point.frozen_layers != 0:
         found.append((f"{100 * point.relative:.0f} %", "of full quality"))
     if point.sureness is not None and not point.deepest_frozen_layers:
-        found.append((f"{point.sureness:.2f}", "probability of this answer"))
+        found.append((probability(point.sureness), "probability of this answer"))
     cost = _cost(point, costs)
     told = {"seconds": "of the time", "peak_memory_bytes": "of the memory", "storage_bytes": "of the storage"}
     if cost is not None and cost.frozen_layers != 0:

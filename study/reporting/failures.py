@@ -21,7 +21,7 @@ def failures_table(table: pd.DataFrame | None, analysis: Analysis) -> Table:
         _count("diverged", "diverged"),
         _count(
             "collapsed",
-            "collapsed to chance",
+            "collapsed",
             note="Collapsed: runs that learned nothing beside others that did; they are not in the means.",
         ),
         _count("unfinished", "not finished"),

@@ -65,6 +65,13 @@ def percent(share: float | None, digits: int = 1, *, beside: Iterable[float] = (
     return f"{100 * share:.{digits}f} %"
 
 
+def probability(share: float | None) -> str:
+    """Never 1.00: draws cannot tell it from certainty."""
+    if share is None:
+        return UNKNOWN
+    return ">0.99" if share >= 0.995 else f"{share:.2f}"
+
+
 def percent_short(share: float | None) -> str:
     return UNKNOWN if share is None else f"{100 * share:.4g} %"
 

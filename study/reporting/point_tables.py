@@ -11,7 +11,6 @@ from study.analysis.model_points import ModelPoint
 from study.analysis.points import OperatingPoint
 from study.reporting import names
 from study.reporting.document import Column, Row, Table, Value, label
-from study.reporting.names import UNKNOWN
 from study.reporting.series import Series, curve_key
 from study.reporting.tables import place, score
 
@@ -41,7 +40,9 @@ def models_table(analysis: Analysis) -> Table | None:
         Column("at_least_tuned_layers", "at least", shown=False),
         Column("at_most_tuned_layers", "at most", seldom=True, note=_AT_MOST),
         Column("total_layers", "of"),
-        Column("probability", "probability", get=_model_probability, show=_share_of_draws, note=_THIS_ANSWER),
+        Column(
+            "probability", "probability", get=_model_probability, show=names.probability, note=_THIS_ANSWER
+        ),
         label("limiting_tasks", "limited by", get=lambda m: _tasks(m.limiting_tasks)),
         label(
             "left_out",
@@ -187,7 +188,7 @@ def _columns(
         Column(
             "success",
             "learned",
-            show=names.percent_short,
+            show=lambda share: names.percent(share, 0),
             get=_unless_all,
             csv=False,
             seldom=True,
@@ -235,7 +236,10 @@ def _likeliest(p: OperatingPoint) -> Value:
     shares = {str(depth): share for depth, share in p.probability.items()}
     shares |= {f"{b.first}–{b.last}": b.probability for b in p.probability_between}
     likeliest = sorted(shares.items(), key=lambda item: -item[1])[:LIKELIEST]
-    return ", ".join(f"{depth}: {share:.2f}" for depth, share in likeliest if share >= 0.005) or None
+    return (
+        ", ".join(f"{depth}: {names.probability(share)}" for depth, share in likeliest if share >= 0.005)
+        or None
+    )
 
 
 def _probability(p: OperatingPoint) -> Value:
@@ -260,7 +264,3 @@ def _sustained(p: OperatingPoint) -> Value:
 
 def _model_order(m: ModelPoint) -> tuple[object, ...]:
     return m.threshold, m.model, m.protocol or "", m.train_size or 0
-
-
-def _share_of_draws(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.2f}"

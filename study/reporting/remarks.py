@@ -66,9 +66,8 @@ def _runs(analysis: Analysis) -> list[Remark]:
         )
     else:
         over = (
-            "all intervals are over seeds: how lucky the test set is they do not know, for its "
-            "predictions are not "
-            "stored here"
+            "all intervals are over seeds only: to include the noise of the test set, every trial's "
+            "predictions would have to be stored here"
         )
     return [Remark(f"Behind each mean {verb} {span}; {over}.")]
 

@@ -78,7 +78,11 @@ def quality_table(analysis: Analysis) -> Table:
             note=_COLLAPSED,
         ),
         Column(
-            "success", "learned", get=_of_depth(lambda d: d.success), show=names.percent_short, seldom=True
+            "success",
+            "learned",
+            get=_of_depth(lambda d: d.success),
+            show=lambda share: names.percent(share, 0),
+            seldom=True,
         ),
         Column("failed", "failed", get=_of_depth(lambda d: d.counts.failed), seldom=True),
         Column("diverged", "diverged", get=_of_depth(lambda d: d.counts.diverged), seldom=True),
@@ -100,8 +104,7 @@ def quality_table(analysis: Analysis) -> Table:
 
 _COLLAPSED = (
     "Collapsed: runs of the depth, at any rate, that learned nothing beside others that did. Learned: "
-    "the share of "
-    "the runs at the chosen rate that did; the score is theirs."
+    "the share of the runs at the chosen rate that did; the score is theirs."
 )
 
 
