@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from chaos_stage import STUDY, Stage
 from sqlalchemy import select, update
 
+from storage import counting
 from storage.claims import lock
 from storage.database import Database
 from storage.rows import lock_study
@@ -101,8 +102,7 @@ def _hold(url: str, ready: Any) -> None:
     study = database.study(STUDY)
     with database.write() as connection:
         lock_study(connection, study.study_id, study.name)
-        ids = study._list()
-        for trial_id in ids[:2]:
+        for trial_id, _ in counting.waiting_trials(connection, study.study_id)[:2]:
             lock(connection, trial_id)
         ready.set()
         time.sleep(3600)

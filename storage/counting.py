@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from optuna.trial import TrialState
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 
 from storage import rows
@@ -51,14 +51,26 @@ def _foreign(connection: Connection, study_id: int) -> int:
     ).scalar_one()
 
 
-def waiting_ids(connection: Connection, study_id: int) -> list[int]:
-    return list(
-        connection.scalars(
-            select(TRIALS.c.trial_id).where(
-                TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.WAITING
-            )
-        )
+def waiting_trials(connection: Connection, study_id: int) -> list[tuple[int, int | None]]:
+    """Ids with the layers that each trial freezes; None for one that is no cell."""
+    depth = and_(PARAMETERS.c.trial_id == TRIALS.c.trial_id, PARAMETERS.c.param_name == "frozen_layers")
+    found = connection.execute(
+        select(TRIALS.c.trial_id, PARAMETERS.c.param_value)
+        .join(PARAMETERS, depth, isouter=True)
+        .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.WAITING)
     )
+    return [(row[0], None if row[1] is None else int(row[1])) for row in found]
+
+
+def waiting_depths(connection: Connection, study_id: int) -> set[int]:
+    found = connection.scalars(
+        select(PARAMETERS.c.param_value)
+        .join(TRIALS, PARAMETERS.c.trial_id == TRIALS.c.trial_id)
+        .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.WAITING)
+        .where(PARAMETERS.c.param_name == "frozen_layers")
+        .distinct()
+    )
+    return {int(depth) for depth in found}
 
 
 def still_waiting(connection: Connection, trial_ids: Sequence[int]) -> set[int]:

@@ -26,11 +26,10 @@ from storage.reading import Counts, StoredTrial
 from storage.reaping import Reaper
 from storage.schema import STUDY_ATTRIBUTES
 from storage.terms import Terms
+from storage.waiting import Waiting
 
 if TYPE_CHECKING:
     from storage.database import Database
-
-LOOK_AHEAD = 64
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class StoredStudy:
         self.study_id = study_id
         self.name = name
         self.terms = terms
-        self._queue: list[int] = []
+        self._waiting = Waiting()
         self._foreign: set[int] = set()
         """Trials that wait, but not for us."""
         self.planned: set[Cell] = set()
@@ -122,34 +121,43 @@ class StoredStudy:
 
         return self.database.retry(locked)
 
-    def claim(self, worker: str) -> Claim | None:
+    def claim(self, worker: str, preferred: Sequence[int] = ()) -> Claim | None:
         """A WAITING trial for this worker alone, or None where there is none.
 
-        Constant cost: the ids are listed once and walked in an order of this worker's own, so that workers
-        seldom meet; where they do, the ids that are gone are dropped many at a time.
+        Of the preferred depths first, in their order; then of the others, from the shallowest on. Constant
+        cost: the ids are listed once and walked in an order of this worker's own, so that workers seldom
+        meet; where they do, the ids that are gone are dropped many at a time.
         """
         while True:
-            if not self._queue:
-                self._queue = self._list()
-                if not self._queue:
+            if not self._waiting:
+                self._waiting = self._list()
+                if not self._waiting:
                     return None
-            claim = self._try(self._queue.pop(), worker)
+            claim = self._try(self._waiting.pop(preferred), worker)
             if claim is not None:
                 claim.start_lease()
                 return claim
             self._drop_taken()
 
-    def _list(self) -> list[int]:
-        def read() -> list[int]:
+    def _list(self) -> Waiting:
+        def read() -> list[tuple[int, int | None]]:
             with self.database.read() as connection:
-                return counting.waiting_ids(connection, self.study_id)
+                return counting.waiting_trials(connection, self.study_id)
 
-        ids = [trial_id for trial_id in self.database.retry(read) if trial_id not in self._foreign]
-        self._random.shuffle(ids)
-        return ids
+        found = self.database.retry(read)
+        return Waiting([trial for trial in found if trial[0] not in self._foreign], self._random)
+
+    def waiting_depths(self) -> set[int]:
+        """Of all cells that wait now."""
+
+        def read() -> set[int]:
+            with self.database.read() as connection:
+                return counting.waiting_depths(connection, self.study_id)
+
+        return self.database.retry(read)
 
     def _drop_taken(self) -> None:
-        ahead = self._queue[-LOOK_AHEAD:]
+        ahead = self._waiting.ahead()
         if not ahead:
             return
 
@@ -157,8 +165,7 @@ class StoredStudy:
             with self.database.read() as connection:
                 return counting.still_waiting(connection, ahead)
 
-        left = self.database.retry(read)
-        self._queue[-LOOK_AHEAD:] = [trial_id for trial_id in ahead if trial_id in left]
+        self._waiting.drop(set(ahead) - self.database.retry(read))
 
     def _try(self, trial_id: int, worker: str) -> Claim | None:
         token = uuid.uuid4().hex

@@ -120,6 +120,24 @@ def test_record_comes_back_exactly(study: StoredStudy) -> None:
     assert abs((datetime.now(UTC) - trial.ended).total_seconds()) < 5
 
 
+def test_claims_prefer_the_depths_that_are_asked_for_and_then_go_from_the_shallowest(
+    study: StoredStudy,
+) -> None:
+    assert study.waiting_depths() == {-1, 0, 6}
+    order = [claim.cell.frozen_layers for claim in iter(lambda: study.claim("w", [6, 4, 0]), None)]
+    assert order == [6] * 4 + [0] * 4 + [-1] * 4
+    assert study.waiting_depths() == set()
+
+
+def test_claims_by_depth_of_several_workers_meet_at_none(study: StoredStudy) -> None:
+    other = study.database.study(study.name)
+    first, second = study.claim("a", [6]), other.claim("b", [6])
+    claims = [first, second, *iter(lambda: study.claim("a", [6]), None)]
+    assert other.claim("b", [6]) is None
+    assert sorted(claim.cell for claim in claims if claim) == sorted(CELLS)
+    assert [claim.cell.frozen_layers for claim in claims if claim][:4] == [6] * 4
+
+
 def test_plain_optuna_reads_the_whole_record(study: StoredStudy) -> None:
     claim = claimed(study)
     claim.finish(RECORD)
