@@ -20,7 +20,19 @@ from numpy.typing import NDArray
 
 from objectives import entries, eviction
 from objectives.building import Builder, passes
-from objectives.entries import BUILDS, PARTIAL, SIDE, WHOLE, About, Entry, InUse, held, lease, room_lock
+from objectives.entries import (
+    BUILDS,
+    PARTIAL,
+    SIDE,
+    WHOLE,
+    About,
+    Entry,
+    InUse,
+    Owner,
+    held,
+    lease,
+    room_lock,
+)
 from objectives.errors import TrialFailed
 
 if TYPE_CHECKING:
@@ -185,7 +197,7 @@ class BuildPass:
         about, chunks = entry.about(), len(builder.layout.chunks)
         if about is None or len(about.chunks) != chunks or not entry.path(PARTIAL).exists():
             about = About(depth, builder.size(depth), [None] * chunks)
-        if cache.owner.study and cache.owner not in about.owners:
+        if cache.owner != Owner() and cache.owner not in about.owners:
             about.owners.append(cache.owner)
         os.close(os.open(entry.path(PARTIAL), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
         file = stack.enter_context(lease(entry.path(PARTIAL), exclusive=True))

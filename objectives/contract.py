@@ -6,9 +6,9 @@ Standard library only, so that analysis and storage can import it without torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from objectives.errors import (
     ElsaError,
@@ -28,6 +28,7 @@ __all__ = [
     "CurvePoint",
     "ElsaError",
     "HubError",
+    "KeepsStates",
     "Objective",
     "Outcome",
     "Recipe",
@@ -183,9 +184,22 @@ class Attempt:
     """Unlike that of any other attempt: what one attempt writes for the next carries it in its name."""
     mine: Callable[[], bool] = _yes
     """Whether this attempt still holds its cell; asked before anything is written that others read."""
+    wanted: Callable[[], Collection[int]] = tuple
+    """The depths that cells of the study still wait for; asked where work for several is done at once."""
 
 
 FIRST = Attempt()
+
+
+@runtime_checkable
+class KeepsStates(Protocol):
+    """An objective whose trials of one depth share work, which this machine keeps for them."""
+
+    def nearest(self) -> Sequence[int]:
+        """The depths whose trials could begin at once, the best one first."""
+
+    def rest(self) -> None:
+        """No trial is at hand: let go of what others may need room for."""
 
 
 class Objective(Protocol):

@@ -203,8 +203,11 @@ def finished_studies(folder: Path) -> set[str]:
 
 
 def mark_study(folder: Path, study: str, *, finished: bool) -> None:
+    """Remember that a study has ended, or that it goes on after all; one without states here is forgotten."""
     if not folder.is_dir() or (study in finished_studies(folder)) == finished:
         return
     with room_lock(folder):
+        found = (entry.about() for entry in entries(folder))
+        owning = {owner.study for about in found if about is not None for owner in about.owners}
         known = finished_studies(folder) - {study} | ({study} if finished else set())
-        write_text(folder / _FINISHED, json.dumps(sorted(known)))
+        write_text(folder / _FINISHED, json.dumps(sorted(known & owning)))

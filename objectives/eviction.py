@@ -74,7 +74,7 @@ def removable(
 
 def _unwanted(owners: Sequence[Owner], finished: Collection[str], asking: str | None) -> bool:
     """The study that asks has said which depths it still wants."""
-    return all(owner.study in finished or owner.study == asking for owner in owners)
+    return all(owner.study in ("", asking) or owner.study in finished for owner in owners)
 
 
 @dataclass(frozen=True)

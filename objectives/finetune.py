@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -179,10 +179,6 @@ class FineTuning:
         opened = self._frozen.open_depth
         return stored if opened is None else [opened, *(depth for depth in stored if depth != opened)]
 
-    def tell_wanted(self, wanted: Callable[[], Collection[int]]) -> None:
-        """From now on states are built for all depths that `wanted` names, as far as there is room."""
-        self._frozen.wanted = wanted
-
     def rest(self) -> None:
         """No trial is at hand: let go of what others may need room for."""
         self._frozen.release()
@@ -190,6 +186,7 @@ class FineTuning:
     def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         """Where memory runs out before anything was reported, once more with half the micro-batch."""
         size = self._micro_batches.first(cell.frozen_layers, attempt.failure)
+        self._frozen.wanted = attempt.wanted
         points: list[CurvePoint] = []
 
         def reported(point: CurvePoint) -> None:

@@ -50,7 +50,7 @@ class Frozen:
         cached = depth >= 1 and self.way == "cached"
         if not cached or depth != self._depth:
             self.release()
-        why = self._load_states(depth) if cached and self.splits.states is None else None
+        why = self._load_states(depth) if cached else None
         self._depth, self._computes = depth if cached else 0, bool(why)
         if depth < 1:
             return None
@@ -80,9 +80,10 @@ class Frozen:
         found, why, fault = None, None, None
         # No process may have the depth before still open when room is made.
         self.accelerator.wait_for_everyone()
-        if self.accelerator.is_main_process:
+        is_open = self.splits.states is not None
+        if self.accelerator.is_main_process and not is_open:
             try:
-                found = self.cache.states(self.splits.builder, depth, self.wanted())
+                found = self.cache.states(self.splits.builder, depth, self.wanted)
             except NotFinite as error:
                 fault = error
             except OSError as error:
@@ -94,7 +95,7 @@ class Frozen:
         self.accelerator.wait_for_everyone()
         if fault is not None:
             raise fault
-        if not self.accelerator.is_main_process:
+        if not self.accelerator.is_main_process and not is_open:
             found = self.cache.open(self.splits.builder, depth)
             why = None if found else "are not there"
         if found is not None:

@@ -79,7 +79,7 @@ class PrefixCache:
         depths = range(1, builder.total_layers + 1)
         return [depth for depth in depths if self.entry(builder, depth).is_stored]
 
-    def states(self, builder: Builder, depth: int, wanted: Collection[int] = ()) -> States:
+    def states(self, builder: Builder, depth: int, wanted: Callable[[], Collection[int]] = tuple) -> States:
         """The states of this depth, built if need be, and then with those of the other depths `wanted`.
 
         An OSError says why they cannot be stored here; NotFinite, that there are none.
@@ -100,7 +100,7 @@ class PrefixCache:
                 if damage is not None:
                     _spoil(entry, damage)
                 if not entry.is_stored:
-                    BuildPass(self, builder, depth, wanted).run()
+                    BuildPass(self, builder, depth, wanted()).run()
         raise OSError(errno.EBUSY, "other workers remove it as soon as it is built")
 
     def open(self, builder: Builder, depth: int) -> States | None:
@@ -126,7 +126,7 @@ class PrefixCache:
         with file:
             about = self._check(file, entry, builder, depth)
             os.utime(file.fileno())
-            if self.owner.study and self.owner not in about.owners:
+            if self.owner != Owner() and self.owner not in about.owners:
                 self._add_owner(entry)
             return builder.open(file, depth, about.seconds)
 

@@ -17,7 +17,7 @@ import torch
 
 from objectives import machine
 from objectives.capabilities import Capabilities
-from objectives.contract import Cell, CurvePoint, Recipe, TrialFailed, UsageError
+from objectives.contract import Attempt, Cell, CurvePoint, Recipe, TrialFailed, UsageError
 from objectives.data import load_data
 from objectives.finetune import FineTuning
 from objectives.machine import private_memory_bytes
@@ -58,9 +58,17 @@ def make(tmp_path: Path) -> Make:
     return build
 
 
-def run(objective: FineTuning, frozen_layers: int, seed: int = 1, rate: float = 1e-3, **cell: Any) -> Any:
+def run(
+    objective: FineTuning,
+    frozen_layers: int,
+    seed: int = 1,
+    rate: float = 1e-3,
+    wanted: tuple[int, ...] = (),
+    **cell: Any,
+) -> Any:
     points: list[CurvePoint] = []
-    record = objective(Cell(frozen_layers, rate, seed, **cell), points.append)
+    attempt = Attempt(wanted=lambda: wanted)
+    record = objective(Cell(frozen_layers, rate, seed, **cell), points.append, attempt)
     assert tuple(points) == record.curve
     return record
 
@@ -201,14 +209,14 @@ def test_stored_one_by_one_together_as_one_token_or_not_at_all_the_numbers_are_t
 ) -> None:
     """Of the last two depths: at the last one most heads read but one token."""
     deepest = tiny.LAYERS
+    wanted = (1, deepest - 1, deepest)
     usual = make(family, dropout=dropout, epochs=1)
-    usual.tell_wanted(lambda: (1, deepest - 1, deepest))
     whole = make(family, dropout=dropout, epochs=1, cache=tmp_path / "whole")
     assert whole._splits.builder.head_token is not None
     whole._splits.builder.head_token = None
     none = make(family, dropout=dropout, epochs=1, cache=tmp_path / "none", budget=100, warn=lambda _: None)
     for depth in (deepest - 1, deepest):
-        records = [run(objective, depth) for objective in (usual, whole, none)]
+        records = [run(objective, depth, wanted=wanted) for objective in (usual, whole, none)]
         assert [record.prefix for record in records] == ["cached", "cached", "uncached"]
         for record in records[1:]:
             assert losses(record) == pytest.approx(losses(records[0]), rel=1e-5)

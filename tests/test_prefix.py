@@ -154,7 +154,7 @@ def test_all_wanted_depths_take_one_pass_and_have_the_bits_of_one_by_one(
     made = builder(tmp_path, dtype=dtype, chunks=3)
     together, apart = PrefixCache(tmp_path / "together"), PrefixCache(tmp_path / "apart")
     with counted(made) as passed:
-        together.states(made, 2, wanted=DEPTHS)
+        together.states(made, 2, wanted=lambda: DEPTHS)
     assert depths_in(together) == set(DEPTHS)
     assert max(passed) == min(passed) < 1.3, "each layer saw the data once, with some padding"
     for depth in reversed(DEPTHS):  # each from nothing
@@ -226,17 +226,17 @@ def test_the_least_recently_used_makes_room_and_what_is_open_stays(tmp_path: Pat
     used_at(cache, made, 1, 50)
     used_at(cache, made, 2, 100)
     # All are wanted, so that their use decides.
-    cache.states(made, 4, wanted=DEPTHS)
+    cache.states(made, 4, wanted=lambda: DEPTHS)
     assert depths_in(cache) == {1, 3, 4}
     held = cache.states(made, 1)
     used_at(cache, made, 1, 1000)
-    cache.states(made, 2, wanted=DEPTHS)
+    cache.states(made, 2, wanted=lambda: DEPTHS)
     assert 1 in depths_in(cache)
     assert everything(made, held).any()
     del held
     used_at(cache, made, 1, 1000)
     missing = (set(DEPTHS) - depths_in(cache)).pop()
-    cache.states(made, missing, wanted=DEPTHS)
+    cache.states(made, missing, wanted=lambda: DEPTHS)
     assert 1 not in depths_in(cache), "once it is let go, it goes first"
 
 
@@ -269,7 +269,8 @@ def test_a_small_budget_costs_no_layer_twice_and_is_never_exceeded(tmp_path: Pat
     made.compute = watched  # type: ignore[method-assign]
     with counted(made) as passed:
         for depth in DEPTHS:
-            states = cache.states(made, depth, wanted=range(depth, tiny.LAYERS + 1))
+            left = range(depth, tiny.LAYERS + 1)
+            states = cache.states(made, depth, wanted=lambda left=left: left)  # type: ignore[misc]
             seen.append(really_held(cache.folder))
             assert everything(made, states).any()
             del states
@@ -317,7 +318,7 @@ def worker(tmp_path: Path, wanted: Collection[int], start: Barrier, stops: Event
     cache = PrefixCache(tmp_path / "cache")
     start.wait(200)
     for depth in wanted:
-        cache.states(made, depth, wanted)
+        cache.states(made, depth, lambda: wanted)
 
 
 def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> None:
@@ -346,7 +347,7 @@ def test_a_pass_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     assert len(list(cache.folder.glob("*.partial"))) == 3, "it was killed in the middle"
     assert not depths_in(cache)
     with counted(made) as passed:
-        found = everything(made, cache.states(made, 1, wanted=(1, 2, 3)))
+        found = everything(made, cache.states(made, 1, wanted=lambda: (1, 2, 3)))
     assert torch.equal(found, whole[1])
     assert torch.equal(everything(made, cache.states(made, 3)), whole[3])
     assert passed[2] < 0.8, "two of four chunks were there"
@@ -372,7 +373,7 @@ def test_leftovers_go_first_then_finished_studies_then_what_is_not_wanted_any_mo
         """What is left where so many bytes are lacking for one more depth."""
         budget = ended.used() + eviction.cost(second.size(1)) - lacking
         cache = PrefixCache(folder, budget, owner=Owner("new", "bert", "sst2"))
-        cache.states(second, 1, wanted=[1])
+        cache.states(second, 1, wanted=lambda: [1])
         cache.entry(second, 1).remove()
         return {(path.stem[:6], int(path.stem[-1])) for path in folder.glob("*.states")}
 
@@ -390,7 +391,7 @@ def test_states_that_are_not_finite_are_refused_for_good(tmp_path: Path) -> None
     with torch.no_grad():
         made.replay.stack.layers[2].get_parameter("output.dense.bias")[0] = torch.inf
     cache = PrefixCache(tmp_path / "cache")
-    assert everything(made, cache.states(made, 1, wanted=DEPTHS)).any(), "shallower depths are sound"
+    assert everything(made, cache.states(made, 1, wanted=lambda: DEPTHS)).any(), "shallower depths are sound"
     assert depths_in(cache) == {1, 2}
     with (
         counted(made) as passed,
@@ -452,7 +453,7 @@ def test_a_cache_whose_entries_vanish_at_once_gives_up(
 
 def test_an_entry_says_whose_it_is_and_what_it_cost(tmp_path: Path) -> None:
     made, owner = builder(tmp_path), Owner("mrpc-bert", "bert-base", "mrpc")
-    PrefixCache(tmp_path / "cache", owner=owner).states(made, 2, wanted=[2, 4])
+    PrefixCache(tmp_path / "cache", owner=owner).states(made, 2, wanted=lambda: [2, 4])
     PrefixCache(tmp_path / "cache", owner=Owner("other", "bert-base", "mrpc")).states(made, 2)
     (two, four) = (entries.Entry(tmp_path / "cache", f"{made.key(d)}-{d}").about() for d in (2, 4))
     assert two is not None

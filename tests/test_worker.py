@@ -12,6 +12,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -33,6 +34,7 @@ from objectives.contract import (
     TrialRecord,
     UsageError,
 )
+from storage.claims import Claim
 from storage.database import Database
 from storage.overview import read_overview
 from study.protocols.plan import plan_study
@@ -102,6 +104,51 @@ def test_plans_runs_and_leaves(database: Database) -> None:
     again, events = work(job)
     assert again.finished == 0
     assert [event.kind for event in events] == ["left"]
+
+
+class Keeping:
+    """An objective that has the states of the trial before open, and those of depth 3 at hand."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.wanted: list[tuple[int, set[int]]] = []
+        self.rested = 0
+
+    def nearest(self) -> list[int]:
+        return [self.open, 3]
+
+    def rest(self) -> None:
+        self.rested += 1
+
+    def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
+        self.open = cell.frozen_layers
+        self.wanted.append((cell.frozen_layers, set(attempt.wanted())))
+        return quick(cell, report, attempt)
+
+
+def test_a_worker_stays_with_the_states_that_are_at_hand_and_says_which_are_still_wanted(
+    database: Database,
+) -> None:
+    ended: list[str] = []
+    keeping, job = Keeping(), make_job(database)
+    held: list[Claim] = []
+
+    def make() -> Any:
+        claim = database.study(job.study.name).claim("somebody else", [4])
+        assert claim is not None
+        held.append(claim)
+        return keeping
+
+    def let_go(event: Event) -> None:
+        if event.kind == "idle" and keeping.rested and held:
+            held.pop().release()
+
+    kept = replace(job, make_objective=make, finished=lambda: ended.append("once"))
+    run_worker([kept], worker="w", on_event=let_go, poll_seconds=0.1)
+    assert [depth for depth, _ in keeping.wanted] == [0] * 4 + [3] * 4 + [2] * 4 + [4] * 4
+    assert [wanted for _, wanted in keeping.wanted][-6:] == [{2, 4}, {4}, {4}, {4}, set(), set()]
+    assert keeping.rested == 2, "while it waited for the other's trial, and at the end"
+    assert ended == ["once"]
 
 
 def test_phases_follow_each_other_by_themselves(database: Database) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from objectives.checkpoints import Checkpoints
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
+from objectives.entries import Owner, mark_study
 from objectives.fitting import Fitting
 from objectives.kept import KeptModels
 from study.cli.command import note
@@ -51,6 +52,8 @@ class Job:
     cells: frozenset[Cell] | None = None
     """Where only these cells can be answered (a recorded table)."""
     checkpoints: Checkpoints | None = None
+    finished: Callable[[], None] = lambda: None
+    """Called once nothing of the study is left to do."""
 
     def forget(self, cell: Cell | None = None) -> None:
         """Remove the checkpoints of a finished cell; without one, of the finished study."""
@@ -72,6 +75,7 @@ def make_job(study: StoredStudy, places: Places) -> Job:
         make_objective=lambda: make_objective(spec, places, study.name),
         cells=cells,
         checkpoints=None if spec.recorded else checkpoints(study.name, spec, places),
+        finished=lambda: mark_study(_folder(places), study.name, finished=True),
     )
 
 
@@ -83,6 +87,10 @@ def checkpoints(study: str, spec: StudySpec, places: Places) -> Checkpoints | No
     identity = spec.training_fingerprint()
     folder = places.keeping.checkpoint_folder(places.caching) / f"{slug(study)}-{identity}"
     return Checkpoints(folder, 60 * minutes, identity, note)
+
+
+def _folder(places: Places) -> Path:
+    return Path(places.caching.cache_dir).expanduser()
 
 
 def stored_spec(study: StoredStudy) -> StudySpec:
@@ -107,7 +115,7 @@ def kept_models(study: str, spec: StudySpec, places: Places) -> KeptModels | Non
 
 
 def make_objective(spec: StudySpec, places: Places, study: str | None = None) -> Objective:
-    """What runs this study's trials here; without the study's name, nothing is kept of them on the way."""
+    """What runs trials of this spec here; without a study's name, nothing is kept of them on the way."""
     if spec.recorded:
         from objectives.recorded import RecordedObjective
 
@@ -120,14 +128,14 @@ def make_objective(spec: StudySpec, places: Places, study: str | None = None) ->
     from objectives.finetune import FineTuning
     from objectives.prefix import PrefixCache
 
-    caching = places.caching
+    owner = Owner(study=study or "", model=spec.model, data=spec.task)
     sizes = [size for size in spec.train_sizes if size is not None]
     return FineTuning(
         data=find_data(spec, places),
         model_path=find_model(spec, places),
         model_fingerprint=spec.model_fingerprint,
         recipe=spec.recipe,
-        cache=PrefixCache(Path(caching.cache_dir).expanduser(), caching.cache_budget, note),
+        cache=PrefixCache(_folder(places), places.caching.cache_budget, note, owner),
         largest_train_size=None if None in spec.train_sizes else max(sizes),
         fitting=places.fitting,
         checkpoints=None if study is None else checkpoints(study, spec, places),

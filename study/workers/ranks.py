@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -26,6 +26,7 @@ from objectives.contract import (
     Cell,
     CurvePoint,
     ElsaError,
+    KeepsStates,
     Objective,
     Report,
     TrialFailed,
@@ -103,6 +104,8 @@ def _follow(assignment: Assignment) -> int:
     made: tuple[str, Objective] | None = None
     while (message := _exchange()) != STOP:
         if message == WAIT:
+            if made is not None and isinstance(made[1], KeepsStates):
+                made[1].rest()
             continue
         study, spec, cell, number, failure, token = message
         if made is None or made[0] != study:
@@ -236,6 +239,13 @@ class GroupObjective:
             if leader.hear(HEAR_SECONDS):
                 raise leader.verdict() from error
             raise
+
+    def nearest(self) -> Sequence[int]:
+        return self._part.nearest() if isinstance(self._part, KeepsStates) else ()
+
+    def rest(self) -> None:
+        if isinstance(self._part, KeepsStates):
+            self._part.rest()
 
     def _shared(self, report: Report) -> Report:
         def shared(point: CurvePoint) -> None:

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from objectives.contract import (
     Attempt,
     CurvePoint,
     ElsaError,
+    KeepsStates,
     Objective,
     StorageError,
     TrialFailed,
@@ -154,7 +155,14 @@ class _Run:
         return None
 
     def _claim(self, job: Job) -> Claim | None:
-        return job.study.claim(self.worker)
+        """Of a depth whose states are at hand, if there is one."""
+        kept = self._keeps_states()
+        nearest = kept.nearest() if kept is not None and self._made and self._made[0] is job else ()
+        return job.study.claim(self.worker, nearest)
+
+    def _keeps_states(self) -> KeepsStates | None:
+        made = None if self._made is None else self._made[1]
+        return made if isinstance(made, KeepsStates) else None
 
     def _plan(self, job: Job) -> bool:
         """Whether there is something new to claim. Plans only if anything has changed since the last time."""
@@ -176,10 +184,17 @@ class _Run:
         if counts.open == 0 and job.study.counts().open == 0:
             self.jobs.remove(job)
             job.forget()
+            self._rest()
+            job.finished()
             self._emit("left", job, counts=counts)
         return False
 
+    def _rest(self) -> None:
+        if (kept := self._keeps_states()) is not None:
+            kept.rest()
+
     def _idle(self) -> None:
+        self._rest()
         counts = [job.study.counts() for job in self.jobs]
         for job, found in zip(self.jobs, counts, strict=True):
             self._emit("idle", job, counts=found)
@@ -210,6 +225,7 @@ class _Run:
                     stepped=self._stepper(job, claim),
                     token=claim.token,
                     mine=claim.confirm,
+                    wanted=self._wanted(job),
                 )
                 record = objective(claim.cell, self._reporter(job, claim), attempt)
         except Stopped:
@@ -271,6 +287,17 @@ class _Run:
                 self._emit("stepped", job, claim, step=step, steps=steps, loss=known)
 
         return stepped
+
+    def _wanted(self, job: Job) -> Callable[[], Collection[int]]:
+        def wanted() -> Collection[int]:
+            with self.interrupts.held():
+                try:
+                    return job.study.waiting_depths()
+                except StorageError:
+                    # The trial at hand knows its own depth; what else is built can wait.
+                    return ()
+
+        return wanted
 
     def _fail(self, job: Job, claim: Claim, reason: str, began: float, *, retry: bool) -> None:
         if claim.fail(reason, retry=retry):
