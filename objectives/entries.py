@@ -206,8 +206,13 @@ def mark_study(folder: Path, study: str, *, finished: bool) -> None:
     """Remember that a study has ended, or that it goes on after all; one without states here is forgotten."""
     if not folder.is_dir() or (study in finished_studies(folder)) == finished:
         return
+    if finished and study not in _owning(folder):
+        return
     with room_lock(folder):
-        found = (entry.about() for entry in entries(folder))
-        owning = {owner.study for about in found if about is not None for owner in about.owners}
         known = finished_studies(folder) - {study} | ({study} if finished else set())
-        write_text(folder / _FINISHED, json.dumps(sorted(known & owning)))
+        write_text(folder / _FINISHED, json.dumps(sorted(known & _owning(folder))))
+
+
+def _owning(folder: Path) -> set[str]:
+    found = (entry.about() for entry in entries(folder))
+    return {owner.study for about in found if about is not None for owner in about.owners}

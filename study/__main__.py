@@ -23,6 +23,7 @@ COMMANDS = {
     "dashboard": "optuna-dashboard on the study's storage",
     "layers": "the parameters of a model, layer by layer",
     "doctor": "try what a study needs on this machine: devices, precisions, disk, database",
+    "cache": "the states of frozen layers that this machine keeps, and their removal",
     "simulate": "replay a protocol against a recorded trial table",
 }
 

@@ -14,56 +14,17 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from built import builder
 from processes import CLEAN
 
-from objectives import building, entries, eviction, prefix
+from objectives import entries, eviction, prefix
 from objectives.build_pass import NoRoom, NotFinite
 from objectives.building import Builder, passes, weight_digests
-from objectives.data import load_data
-from objectives.encoding import Encoded, encode
+from objectives.encoding import Encoded
 from objectives.entries import Owner, mark_study
-from objectives.models import Pretrained
 from objectives.prefix import PrefixCache
-from objectives.replay import Replay
-from objectives.stack import find_layers
-from objectives.tasks import get_task
 
-TASK = get_task("sst2")
 DEPTHS = range(1, tiny.LAYERS + 1)
-
-
-def builder(
-    tmp_path: Path,
-    *,
-    family: str = "bert",
-    train: int = 32,
-    dtype: torch.dtype = torch.float32,
-    chunks: int = 1,
-    **changes: Any,
-) -> Builder:
-    """Of a tiny model, whose states of one depth are cut into about so many chunks."""
-    model, examples = tmp_path / f"{family}{len(changes)}", tmp_path / f"data-{train}"
-    if not model.exists():  # Others may be reading it.
-        tiny.save_model(family, model, **changes)
-    if not examples.exists():
-        tiny.save_data(examples, train)
-    loaded = Pretrained(str(model), TASK, torch.device("cpu"))
-    data = load_data(TASK, str(examples))
-    encoded = encode(
-        TASK,
-        data.train,
-        loaded.tokenizer,
-        max_length=16,
-        left=False,
-        key=f"{train}",
-        cache=tmp_path / "tokens",
-    )
-    stack = find_layers(loaded.model)
-    made = Builder(
-        loaded.model, Replay(loaded.model, stack), encoded, weight_digests(stack), dtype, torch.no_grad
-    )
-    made.layout = building.Layout(encoded.lengths, -(-int(encoded.offsets[-1]) // chunks))
-    return made
 
 
 def builds(cache: PrefixCache) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from study import protocols
 from study.cli.command import note
+from study.cli.sizes import size_text
 from study.launching.inputs import Launching
 from study.workers.jobs import Places, kept_models
+from study.workers.options import Caching
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy
@@ -70,3 +73,18 @@ def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places)
         note(f"{failed} cells ended without a result; see `elsa status`, or run again with --retry-failed")
         return 0 if launching.accept_failed else 1
     return 0
+
+
+def tell_cache(studies: Sequence[StoredStudy], caching: Caching) -> None:
+    """States stay, so that more seeds or rates can follow; they are the first to go when room is needed."""
+    from objectives.contents import contents
+
+    folder = Path(caching.cache_dir).expanduser()
+    names = {study.name for study in studies}
+    size = sum(one.bytes for one in contents(folder) if one.finished and names.intersection(one.studies))
+    if size:
+        which = f"--remove {shlex.quote(studies[0].name)}" if len(studies) == 1 else "--finished"
+        print(
+            f"cache: {size_text(size)} of frozen layers' states stay in {folder} until room is needed; "
+            f"`elsa cache {which}` removes them"
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from study.launching import here
 from study.launching.arguments import LaunchRequest
-from study.launching.finishing import finish, publishing
+from study.launching.finishing import finish, publishing, tell_cache
 from study.launching.joining import join
 from study.launching.request import StudyRequest, resolve
 from study.workers.jobs import Places, make_job
@@ -112,7 +112,9 @@ def _run(
             code = _work(request, studies, shares, asked)
         if code is not None:
             return code
-    return finish(studies, request.launching, places_of(request))
+    code = finish(studies, request.launching, places_of(request))
+    tell_cache(studies, request.caching)
+    return code
 
 
 def _introduction(requests: Sequence[StudyRequest]) -> list[str]:

@@ -9,6 +9,7 @@ from functools import partial
 from study.analysis.analyse import Analysis
 from study.analysis.costs import CostName, CurveCosts, DepthCost
 from study.analysis.quality import Curve, DepthScore
+from study.cli.sizes import size_text
 from study.reporting import names
 from study.reporting.document import Column, Row, Table, Value, label
 from study.reporting.names import UNKNOWN
@@ -169,8 +170,4 @@ def _seconds(value: float | None) -> str:
 
 
 def _bytes(value: float | None) -> str:
-    if value is None:
-        return UNKNOWN
-    if value >= 2**30:
-        return f"{value / 2**30:.2f} GiB"
-    return f"{value / 2**20:.1f} MiB" if value >= 2**20 / 10 else f"{value / 2**10:.1f} KiB"
+    return UNKNOWN if value is None else size_text(value)

@@ -1,0 +1,132 @@
+"""The `cache` command: the states of frozen layers that this machine keeps, and how to be rid of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from objectives.contents import Content, contents, remove
+from objectives.errors import UsageError
+from study.cli.command import duration, new_parser, note, run
+from study.cli.flags import add_settings, given
+from study.cli.numbers import whole
+from study.cli.sizes import size_text
+from study.workers.options import Caching
+
+EXAMPLES = """  elsa cache
+  elsa cache --remove mrpc-bert-base-grid
+  elsa cache --finished
+  elsa cache --unused-for 30"""
+_DAY = 86_400
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    folder = Path(Caching(**given(Caching, arguments)).cache_dir).expanduser()
+    found = contents(folder)
+    removal = arguments.remove or arguments.finished or arguments.unused_for is not None
+    if not removal:
+        print(json.dumps(list(map(_facts, found)), indent=2) if arguments.json else render(folder, found))
+        return 0
+    if arguments.json:
+        raise UsageError("--json lists the cache: leave it out to remove something")
+    chosen = _chosen(found, arguments)
+    freed, kept = remove(folder, chosen)
+    print(f"removed {_entries(len(chosen) - len(kept))} from {folder}: {size_text(freed)} freed")
+    for one in kept:
+        note(f"{_named(one)} is in use by a worker and was kept: stop the worker, or try again later")
+    return 1 if kept else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = new_parser(
+        "cache",
+        "List the states of frozen layers that this machine keeps on disk, or remove some of them. "
+        "What a study still needs is computed again.",
+        EXAMPLES,
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--remove", metavar="STUDY", help="remove the states of this study that no unfinished study shares"
+    )
+    which.add_argument(
+        "--finished", action="store_true", help="remove the states that no unfinished study uses"
+    )
+    which.add_argument(
+        "--unused-for",
+        type=whole(0, 36_500),
+        metavar="DAYS",
+        help="remove the states that no trial has read for so many days; 0 for all that are not in use now",
+    )
+    parser.add_argument("--json", action="store_true", help="print the list for programs")
+    add_settings(parser, "place", Caching, only=["cache_dir"])
+    return parser
+
+
+def _chosen(found: Sequence[Content], arguments: argparse.Namespace) -> list[Content]:
+    if arguments.finished:
+        return [one for one in found if one.finished]
+    if arguments.unused_for is not None:
+        latest = time.time() - arguments.unused_for * _DAY
+        return [one for one in found if one.last_use <= latest]
+    own = [one for one in found if arguments.remove in one.studies]
+    if not own:
+        known = sorted({study for one in found for study in one.studies})
+        held = f"it holds states of {', '.join(known)}" if known else "it is empty"
+        raise UsageError(f"--remove {arguments.remove}: the cache holds nothing of this study; {held}")
+    shared = [one for one in own if not one.finished and len(one.studies) > 1]
+    for one in shared:
+        note(f"{_named(one)} was kept: {', '.join(s for s in one.studies if s != arguments.remove)} uses it")
+    return [one for one in own if one not in shared]
+
+
+def render(folder: Path, found: Sequence[Content]) -> str:
+    """A line per entry, and the sum."""
+    total = f"{_entries(len(found))}, {size_text(sum(one.bytes for one in found))} in {folder}"
+    if not found:
+        return total
+    head = ("study", "model", "task", "frozen_layers", "size", "last used", "")
+    rows = [head, *map(_row, found)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = [
+        "  ".join(
+            text.rjust(width) if column in (3, 4) else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "", total])
+
+
+def _row(one: Content) -> tuple[str, ...]:
+    facts = [sorted({getattr(owner, name) for owner in one.owners}) for name in ("model", "data")]
+    remarks: list[str] = [one.state] if one.state != "whole" else []
+    remarks += ["in use"] if one.in_use else ["study finished"] if one.finished and one.studies else []
+    return (
+        ", ".join(one.studies) or "-",
+        *(", ".join(filter(None, values)) or "-" for values in facts),
+        "?" if one.frozen_layers is None else str(one.frozen_layers),
+        size_text(one.bytes),
+        f"{duration(max(0.0, time.time() - one.last_use))} ago",
+        ", ".join(remarks),
+    )
+
+
+def _facts(one: Content) -> dict[str, object]:
+    return {**asdict(one), "studies": one.studies}
+
+
+def _named(one: Content) -> str:
+    return f"frozen_layers={one.frozen_layers} of {', '.join(one.studies) or 'no study'}"
+
+
+def _entries(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"
+
+
+if __name__ == "__main__":
+    run(main)
