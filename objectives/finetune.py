@@ -67,7 +67,7 @@ from objectives.training import Progress, Run, Training
 from objectives.vocabulary import Vocabulary
 
 Result = TypeVar("Result")
-_STORED = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.bfloat16}
+STORED_DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.bfloat16}
 """States that pass 65,504 would be infinite in fp16."""
 
 
@@ -163,7 +163,7 @@ class FineTuning:
                 self._replay,
                 encoded,
                 weights,
-                _STORED[self.recipe.mixed_precision],
+                STORED_DTYPES[self.recipe.mixed_precision],
                 self.accelerator.autocast,
                 self.recipe.mixed_precision,
                 find_head_token(self.model, self._replay, left=encoded.left),

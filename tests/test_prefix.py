@@ -22,6 +22,7 @@ from objectives.build_pass import NoRoom, NotFinite
 from objectives.building import Builder, passes, weight_digests
 from objectives.encoding import Encoded
 from objectives.entries import Owner, mark_study
+from objectives.finetune import STORED_DTYPES
 from objectives.prefix import PrefixCache
 
 DEPTHS = range(1, tiny.LAYERS + 1)
@@ -367,6 +368,19 @@ def test_states_that_are_not_finite_are_refused_for_good(tmp_path: Path) -> None
         made.replay.stack.layers[3].get_parameter("output.dense.bias")[0] = torch.nan
     with pytest.raises(NotFinite, match=r"not finite in fp16: use --mixed-precision bf16 or no"):
         cache.states(made, 4)
+
+
+@pytest.mark.parametrize("precision", STORED_DTYPES)
+def test_states_beyond_the_range_of_fp16_stay_finite_in_every_precision(
+    tmp_path: Path, precision: str
+) -> None:
+    """As residual streams of trained models do; post-norm layers are given such a value."""
+    made = builder(tmp_path, dtype=STORED_DTYPES[precision])
+    with torch.no_grad():
+        made.replay.stack.layers[0].get_parameter("output.LayerNorm.bias")[0] = 2.0**17
+    states = everything(made, PrefixCache(tmp_path / "cache").states(made, 1))
+    assert float(states.max()) == pytest.approx(2.0**17, rel=1e-2)
+    assert bool(states.isfinite().all())
 
 
 def test_states_of_another_user_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
