@@ -170,7 +170,11 @@ def test_intervals_over_seeds_and_examples_cover_the_truth() -> None:
                 rows.append((depth, seed + 1, number, float(right.mean())))
         data = as_table(rows)
         truth = expected(0.9) / expected(1.3)
-        for found, kind in ((analyse(data, predictions=packed), "both"), (analyse(data), "alone")):
+        fast = {"draws": 20, "thresholds": [0.9]}
+        for found, kind in (
+            (analyse(data, predictions=packed, **fast), "both"),
+            (analyse(data, **fast), "alone"),
+        ):
             depth_score = found.curves[0].at(2)
             assert depth_score is not None
             held = (depth_score.relative_low or 0) <= truth <= (depth_score.relative_high or 2)

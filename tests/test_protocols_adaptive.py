@@ -231,7 +231,7 @@ def studies(draw: st.DrawFn) -> tuple[StudySpec, Score, frozenset[Cell], int]:
 
 
 @given(studies())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_study_ends_inside_its_grid_and_budget(
     study: tuple[StudySpec, Score, frozenset[Cell], int],
 ) -> None:

@@ -55,7 +55,7 @@ def test_the_answer_is_one_sentence_with_quality_time_and_memory() -> None:
         r"Saves: 52 % of the training time \(2\.1x faster\), 57 % of the memory and 60 % of the "
         r"parameters to train and store\. How sure: With probability (above 0\.99|0\.\d\d) the fewest "
         r"that will do is between 1 and 2; of these only 2 was measured\. "
-        r"(To be 95 % sure of keeping 90 %, tune 4 layers\. )?"
+        r"(To be 95 % sure of keeping 90 %, tune all 4 layers\. )?"
         r"What would change it: Runs at 3 frozen layers would settle it(; elsa launch --settle runs them)?\. "
         r"Lower and higher learning rates may change it: the lowest and the highest tried were the best\.",
         sentence,

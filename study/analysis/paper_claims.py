@@ -182,6 +182,7 @@ def _frozen_claim(analysis: Analysis) -> Claim:
     known = {model for model, _ in pairs}
     mean = fmean(relative for _, relative in pairs) if pairs else None
     missing = [model for model in published.TUNED_LAYERS if model not in known]
+    pairs_told = "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
     verdict: Verdict
     if mean is None:
         verdict, because = "cannot tell", "everything frozen was not measured"
@@ -190,12 +191,12 @@ def _frozen_claim(analysis: Analysis) -> Claim:
     else:
         close = abs(mean - published.EVERYTHING_FROZEN) <= _FROZEN_TOLERANCE
         verdict = "agree" if close else "differ"
-        because = f"over {len(pairs)} pairs of model and task; agree is within {_FROZEN_TOLERANCE:.0%}"
+        because = f"over {pairs_told} of model and task; agree is within {100 * _FROZEN_TOLERANCE:.0f} %"
     return Claim(
         claim="mean quality relative to full with everything frozen",
-        published=f"{published.EVERYTHING_FROZEN:.0%}",
+        published=f"{100 * published.EVERYTHING_FROZEN:.0f} %",
         source=published.PAPER,
-        ours="unknown" if mean is None else f"{mean:.1%} over {len(pairs)} pairs",
+        ours="unknown" if mean is None else f"{100 * mean:.1f} % over {pairs_told}",
         verdict=verdict,
         because=because,
     )

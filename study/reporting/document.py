@@ -101,7 +101,8 @@ class Table:
 
     @property
     def shown(self) -> list[Column]:
-        return [c for c in self.columns if c.shown and not (c.seldom and self._silent(c))]
+        """Without columns in which nothing is known, and seldom ones without anything to say."""
+        return [c for c in self.columns if c.shown and (c.key or not self._silent(c))]
 
     @property
     def footnotes(self) -> list[str]:
@@ -109,7 +110,8 @@ class Table:
         return [note for note in (self.note, *(column.note for column in self.shown)) if note]
 
     def _silent(self, column: Column) -> bool:
-        return not any(column.value(row.item) for row in self.rows)
+        values = [column.value(row.item) for row in self.rows]
+        return not any(values) if column.seldom else bool(values) and all(value is None for value in values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -184,14 +184,14 @@ def _columns(
         Column("score", "score", show=score),
         Column("full_score", "full score", show=score),
         Column("learning_rate", "rate", show=names.rate),
-        Column("trials", "runs"),
+        Column("runs", "runs", get=lambda p: p.trials if p.status == "ok" else None, csv=False),
+        Column("trials", "runs", shown=False),
         Column(
             "success",
             "learned",
             show=lambda share: names.percent(share, 0),
-            get=_unless_all,
             csv=False,
-            seldom=True,
+            shown=any(p.success is not None and p.success < 1 for p in points),
             note=_LEARNED,
         ),
         Column("success", "success", shown=False),
@@ -250,11 +250,9 @@ def _above_chance(p: OperatingPoint) -> Value:
     return p.chance_corrected.frozen_layers if p.chance_corrected else None
 
 
-def _unless_all(p: OperatingPoint) -> Value:
-    return None if p.success == 1 else p.success
-
-
 def _interval(p: OperatingPoint) -> Value:
+    if p.relative_low is None or p.relative_high is None:
+        return None
     return names.interval(p.relative_low, p.relative_high, 1)
 
 

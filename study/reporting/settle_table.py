@@ -28,7 +28,7 @@ def settle_table(analysis: Analysis) -> Table | None:
         columns=(
             *place(series),
             Column("tuned_layers", "tuned"),
-            Column("sureness", "probability", show=lambda p: names.UNKNOWN if p is None else f"{p:.2f}"),
+            Column("sureness", "probability", get=_sureness, show=names.probability),
             Column("seeds", "more seeds", get=_seeds, csv=False),
             Column("seeds", "seeds", shown=False),
             label("depths", "at", get=lambda item: at_depths(item[1])),
@@ -39,6 +39,12 @@ def settle_table(analysis: Analysis) -> Table | None:
         f"full model, settle it with {100 * POWER:.0f} % power if the depths are as good as they look now; "
         f"elsa launch --settle runs up to {MOST_SEEDS}. Tasks not listed are settled or have no answer.",
     )
+
+
+def _sureness(item: Item) -> Value:
+    """None of a stretch of depths of which only the first was measured: it is no answer yet."""
+    point = item[0]
+    return point.sureness if point.deepest_frozen_layers is None else None
 
 
 def _seeds(item: Item) -> Value:

@@ -25,7 +25,10 @@ def how_sure(model: ModelPoint, point: OperatingPoint, *, several: bool) -> str:
     told += _parts(point)
     sure = point.confident_tuned_layers
     if sure is not None and point.tuned_layers is not None and sure > point.tuned_layers:
-        told.append(f"To be 95 % sure of keeping {100 * point.threshold:.4g} %, tune {layers(sure)}.")
+        told.append(
+            f"To be 95 % sure of keeping {100 * point.threshold:.4g} %, "
+            f"tune {_so_many(sure, point.total_layers)}."
+        )
     return " ".join(text for text in told if text)
 
 
@@ -126,6 +129,10 @@ def reliability(point: OperatingPoint) -> str:
     if not parts:
         return ""
     return f"{' and '.join(parts)} learned nothing; the quality is that of the others."
+
+
+def _so_many(tuned: int, total: int) -> str:
+    return f"all {total} layers" if tuned == total else layers(tuned)
 
 
 def layers(number: int) -> str:

@@ -83,7 +83,7 @@ def quality_table(analysis: Analysis) -> Table:
             "learned",
             get=_of_depth(lambda d: d.success),
             show=lambda share: names.percent(share, 0),
-            seldom=True,
+            shown=any(d.success is not None and d.success < 1 for c in analysis.curves for d in c.depths),
         ),
         Column("failed", "failed", get=_of_depth(lambda d: d.counts.failed), seldom=True),
         Column("diverged", "diverged", get=_of_depth(lambda d: d.counts.diverged), seldom=True),
