@@ -31,6 +31,12 @@ class Lengths:
     limit: int | None
     """The most that the model takes."""
     model: str
+    words: int | None = None
+    """Different tokens of all training examples; None where only a sample was looked at."""
+
+    def longest(self, length: int) -> int:
+        """Tokens of the longest example where longer ones than `length` are cut."""
+        return min(length, int(self.tokens.max(initial=1)))
 
     def resolve(self, wanted: int | str | None, usual: int) -> int:
         """A maximum length: as wanted within the model's limit, or with `auto` what 99 % of examples need."""
@@ -68,13 +74,15 @@ def measure(data: TaskData, path: str, name: str) -> Lengths:
 
     tokenizer = load_tokenizer(path)
     rows = np.arange(len(data.train))
-    if len(rows) > SAMPLE:
+    whole = len(rows) <= SAMPLE
+    if not whole:
         rows = np.sort(np.random.default_rng(_SEED).choice(rows, SAMPLE, replace=False))
     sample = data.train.select(rows)
     texts = [sample[column][:] for column in data.task.text]
     encoded = tokenizer(*texts, return_attention_mask=False, return_token_type_ids=False)["input_ids"]
     config = AutoConfig.from_pretrained(path)
-    return Lengths(np.array([len(row) for row in encoded]), _limit(config, tokenizer), name)
+    words = len({token for row in encoded for token in row}) if whole else None
+    return Lengths(np.array([len(row) for row in encoded]), _limit(config, tokenizer), name, words)
 
 
 def _limit(config: object, tokenizer: object) -> int | None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from torch import nn
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from objectives.capabilities import Capabilities
 
 SHORT_NAMES = {
     "bert-base": "google-bert/bert-base-uncased",
@@ -148,7 +147,7 @@ class Pretrained:
             num_labels=task.outputs,
             problem_type=PROBLEM_TYPES[task.kind],
             dtype=torch.float32,
-            attn_implementation=_attention(AutoConfig.from_pretrained(path), can),
+            attn_implementation=attention(AutoConfig.from_pretrained(path), can.is_host),
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
@@ -211,11 +210,11 @@ class Pretrained:
         return self._weights[name]
 
 
-def _attention(config: PretrainedConfig, can: Capabilities) -> str | None:
+def attention(config: PretrainedConfig, host: bool) -> str | None:
     """On a CPU no fused kernel drops attention weights: where they are dropped, plain products are faster."""
     names = ("attention_probs_dropout_prob", "attention_dropout", "attn_pdrop", "dropout")
     drops = any(isinstance(rate := getattr(config, name, 0), float) and rate > 0 for name in names)
-    return "eager" if can.is_host and drops else None
+    return "eager" if host and drops else None
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:

@@ -8,6 +8,8 @@ from typing import Literal
 from objectives import settings
 from objectives.settings import setting
 
+AUTO = "auto"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -21,7 +23,7 @@ class Recipe:
         help="tokens of an example; longer ones are cut; auto is what 99 % of the examples need",
         least=2,
         most=1_000_000,
-        words=("auto",),
+        words=(AUTO,),
         everyday=True,
     )
     optimizer: Literal["adam", "adamw"] = setting("adamw", help="the optimiser")
@@ -35,7 +37,13 @@ class Recipe:
     evaluations_per_epoch: int = setting(1, help="evaluations in each epoch", least=1, most=1000)
     score: Literal["last", "best"] = setting("last", help="which evaluation is the trial's score")
     mixed_precision: Literal["no", "bf16", "fp16"] = setting(
-        "no", help="precision of the matrix products", everyday=True
+        "no",
+        metavar="auto|no|bf16|fp16",
+        help="precision of the matrix products, fixed when the study is planned; no is float32, TF32 on GPUs "
+        "that have it",
+        default_text="auto: bf16 where all GPUs here have it, else no",
+        words=(AUTO,),
+        everyday=True,
     )
     compile: bool = setting(False, help="run the tuned layers through torch.compile (GPUs)")
     prefix: Literal["cached", "live"] = setting(

@@ -153,7 +153,8 @@ class Declared:
     def allowed(self) -> str:
         """The values that are accepted, in words: `a number above 0, at most 1000`."""
         if self.choices:
-            return " or ".join([", ".join(map(str, self.choices[:-1])), str(self.choices[-1])])
+            named = [*self.about.words, *map(str, self.choices)]
+            return " or ".join([", ".join(named[:-1]), named[-1]])
         words = "".join(f"{word} or " for word in self.about.words)
         inner = self.item if typing.get_origin(self.kind) is tuple else self.kind
         bounds = {

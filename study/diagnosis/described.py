@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass, field
 
-from study.diagnosis.finding import Finding, failed
+from study.diagnosis.finding import Finding
 from study.workers import devices, gpus
 from study.workers.gpus import Gpu
 
@@ -72,10 +72,11 @@ def describe(machine: Machine) -> list[Finding]:
     ]
     if len({gpu.precision for gpu in machine.gpus}) > 1:
         found.append(
-            failed(
-                "GPUs",
-                "some multiply in bf16 and some do not, and a study has one precision",
-                "name it with --mixed-precision fp16 or no, or set CUDA_VISIBLE_DEVICES to GPUs of one kind",
+            Finding(
+                check="GPUs",
+                verdict="slow",
+                found="some multiply in bf16 and some do not, and a study has one precision",
+                next_step="auto is no here; set CUDA_VISIBLE_DEVICES to GPUs of one kind for bf16",
             )
         )
     return found

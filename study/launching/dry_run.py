@@ -17,15 +17,16 @@ from study.workers.jobs import Places, make_objective
 
 if TYPE_CHECKING:
     from objectives.finetune import FineTuning
+    from study.launching.memory import Memory
     from study.launching.request import StudyRequest
 
 
-def dry_run(requests: Sequence[StudyRequest], places: Places, workers: int) -> str:
-    """The cells, the training steps and the time they need."""
-    return "\n".join(line for request in requests for line in _lines(request, places, workers))
+def dry_run(requests: Sequence[StudyRequest], places: Places, workers: int, memory: Memory) -> str:
+    """The cells, the training steps, and the memory and the time they need."""
+    return "\n".join(line for request in requests for line in _lines(request, places, workers, memory))
 
 
-def _lines(request: StudyRequest, places: Places, workers: int) -> list[str]:
+def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) -> list[str]:
     spec = request.spec
     protocol = protocols.get(spec.protocol)
     wanted = protocol.wanted(spec, [])
@@ -44,6 +45,8 @@ def _lines(request: StudyRequest, places: Places, workers: int) -> list[str]:
         each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
         lines.append(f"  {_recipe(spec.recipe)}")
         lines.append(f"  {sum(counts):,} training steps, {each} per cell")
+        lines += [f"  {line}" for line in memory.lines(request)]
+        memory.check(request)
         objective = make_objective(spec, places)
         assert isinstance(objective, FineTuning)
         lines.append(f"  {_time(request, every, objective, workers)}")

@@ -136,6 +136,15 @@ class Launching:
     )
     retry_failed: bool = setting(False, help="run failed cells again", everyday=True)
     accept_failed: bool = setting(False, help="exit with 0 although some cells have no result")
+    memory_limit: int | None = setting(
+        None,
+        metavar="SIZE",
+        help="refuse depths that need more memory in a process than this, such as 16G; --dry-run shows what "
+        "each needs",
+        default_text="the GPU's, shared by --workers-per-gpu; none on a CPU",
+        read=lists.size_in_bytes,
+        above=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import SpecMismatch
@@ -31,6 +32,7 @@ def join(
 ) -> list[StoredStudy]:
     """The studies, planned; nothing is written if any of them was made from another spec."""
     existing = set(database.study_names())
+    requests = [_in_its_precision(database, one) if one.name in existing else one for one in requests]
     for request in requests:
         if request.name in existing:
             _accept(database, request, stored_spec(database.study(request.name)), extend=extend)
@@ -41,6 +43,16 @@ def join(
         tell(found)
         _add(database.study(request.name), found)
     return [_planned(database, request, extend, retry_failed) for request in requests]
+
+
+def _in_its_precision(database: Database, request: StudyRequest) -> StudyRequest:
+    """A study keeps the precision that it was planned in, whatever this machine's devices do best."""
+    if request.precision_chosen:
+        return request
+    kept = stored_spec(database.study(request.name)).recipe.mixed_precision
+    return replace(
+        request, spec=replace(request.spec, recipe=replace(request.spec.recipe, mixed_precision=kept))
+    )
 
 
 def _add(study: StoredStudy, found: Settling) -> None:

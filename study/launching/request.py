@@ -13,6 +13,7 @@ from objectives.tasks import task_key
 from study.cli.command import note
 from study.launching.arguments import LaunchRequest
 from study.launching.asked_tasks import asked_data, check_names
+from study.launching.precision import chosen, resolve_precision
 from study.launching.quick import quick_defaults
 from study.protocols import Defaults, Subject
 from study.specs.study_spec import StudySpec
@@ -38,6 +39,12 @@ class StudyRequest:
     """Where only these cells can be answered (a recorded table)."""
     told: str = ""
     """What the task was taken to be, where its data suggested it."""
+    precision_chosen: bool = True
+    """Whether a person named it; else a study that exists keeps its own."""
+    longest: int | None = None
+    """Tokens of the longest training example, as it is cut; None where nothing is trained."""
+    words: int | None = None
+    """Different tokens of the training examples, where they were counted."""
 
 
 def check_quickly(request: LaunchRequest) -> None:
@@ -106,7 +113,8 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
     usual = {**(_demo_recipe() if demo else {}), **defaults.recipe}
     lengths = measure(data, identity.path, identity.name)
     longest = lengths.resolve(request.recipe.get("max_length"), usual.get("max_length", Recipe.max_length))
-    recipe = Recipe(**{**usual, **request.recipe, "max_length": longest, **_chosen_metric(request)})
+    worked_out = {"max_length": longest, "mixed_precision": resolve_precision(request, usual)}
+    recipe = Recipe(**{**usual, **request.recipe, **worked_out, **_chosen_metric(request)})
     metric = data.task.scored_by(recipe.accuracy)
     own = data.task != find_task(data.task.name)
     grid = _grid(request, defaults)
@@ -137,7 +145,15 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
             "--frozen-layers leaves out 0, the full model: without it in some study or table there is "
             "nothing to compare with, and no operating point"
         )
-    return StudyRequest(_name(request, spec), spec, len(data.train), told=told(data.task) if own else "")
+    return StudyRequest(
+        _name(request, spec),
+        spec,
+        len(data.train),
+        told=told(data.task) if own else "",
+        precision_chosen=chosen(request.recipe),
+        longest=lengths.longest(longest),
+        words=lengths.words,
+    )
 
 
 def _name(request: LaunchRequest, spec: StudySpec) -> str:

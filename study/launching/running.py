@@ -11,6 +11,7 @@ from study.launching import here
 from study.launching.arguments import LaunchRequest
 from study.launching.finishing import finish, publishing, tell_cache
 from study.launching.joining import join
+from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
 from study.workers.jobs import Places, make_job
 from study.workers.slurm_settings import Asked
@@ -33,7 +34,8 @@ def launch(request: LaunchRequest) -> int:
     if request.launching.dry_run:
         from study.launching.dry_run import dry_run
 
-        print(dry_run(requests, places_of(request), max(1, request.working.workers or 1)))
+        memory = Memory.of(request)
+        print(dry_run(requests, places_of(request), max(1, request.working.workers or 1), memory))
         return 0
     with planned(request, requests) as studies:
         return _run(request, requests, studies, shares, asked)
@@ -41,9 +43,12 @@ def launch(request: LaunchRequest) -> int:
 
 @contextmanager
 def planned(request: LaunchRequest, requests: Sequence[StudyRequest]) -> Iterator[list[StoredStudy]]:
-    """The studies in the database, with their cells planned."""
+    """The studies in the database, with their cells planned; refused first where they cannot fit."""
     from storage.database import Database
 
+    memory = Memory.of(request)
+    for one in requests:
+        memory.check(one)
     leasing, launching = request.leasing, request.launching
     database = Database.open(
         request.storage,

@@ -51,6 +51,7 @@ class Paper(Protocol):
             "max_grad_norm": 1.0,
             "evaluations_per_epoch": 1,
             "score": "last",
+            "mixed_precision": "no",
             "prefix": "live",
             "group_by_length": False,
         }

@@ -42,8 +42,8 @@ class Gpu:
 
     @property
     def precision(self) -> str:
-        """Of matrix products, as `--mixed-precision` names it."""
-        return "bf16" if self.rocm or self.capability >= BF16_SINCE else "fp16"
+        """What `--mixed-precision auto` is on it: fp16, which overflows, is nobody's default."""
+        return "bf16" if self.rocm or self.capability >= BF16_SINCE else "no"
 
     def __str__(self) -> str:
         return f"{self.name}, {self.memory_bytes / 2**30:.0f} GiB"
@@ -90,6 +90,5 @@ def chosen(found: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:
 
 
 def common_precision(found: Sequence[Gpu]) -> str:
-    """That all of them have; `no` where there is none."""
-    wanted = {gpu.precision for gpu in found}
-    return "no" if not wanted else "bf16" if wanted == {"bf16"} else "fp16"
+    """That suits all of them; `no` where there is none."""
+    return "bf16" if {gpu.precision for gpu in found} == {"bf16"} else "no"
