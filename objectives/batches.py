@@ -65,6 +65,8 @@ class Loader:
     processes: int = 1
     micro_batch: int | None = None
     """The most examples at a time while training; None is the process's whole part of a batch."""
+    multiple: int = 1
+    """Of tokens that batches are padded to, where that costs little."""
     forward_share: float = 1.0
     """Of the tokens at a time that this device usually takes without gradient."""
 
@@ -112,7 +114,7 @@ class Loader:
     def _on_host(self, split: Split, batch: Batch) -> Batch:
         """NumPy alone, for PyTorch would start a second set of compute threads in this one."""
         rows = batch.rows
-        padded = split.encoded.pad_rows(rows, multiple=8 if self._can.has_tensor_cores else 1)
+        padded = split.encoded.pad_rows(rows, self.multiple)
         if split.states is not None:
             width = padded["attention_mask"].shape[1]
             batch.states = self._can.pin(split.states.block(split.stored(rows), width))

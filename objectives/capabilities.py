@@ -16,8 +16,9 @@ import torch
 _PINNING = ("cuda", "xpu")
 """Kinds that copy from pinned memory of the host while they compute."""
 _TF32 = ("cuda", "xpu")
-_TENSOR_CORES = ("cuda",)
-"""Kinds whose 16-bit products are faster where sizes are multiples of eight."""
+_TENSOR_CORES = {"no": 8, "bf16": 7, "fp16": 7}
+"""By precision, the first major compute capability of CUDA whose products are faster where sizes are
+multiples of eight: TF32 came after the 16-bit ones."""
 
 _NO_MEMORY = ("could not create a primitive", "could not create a memory", "std::bad_alloc")
 """What oneDNN says on a CPU."""
@@ -41,6 +42,11 @@ class Capabilities:
     def is_host(self) -> bool:
         """Whether nothing has to be copied there, and reading a value waits for nothing."""
         return self.device.type == "cpu"
+
+    @property
+    def kind(self) -> str:
+        """`cpu`, `cuda`, `mps` and the like."""
+        return self.device.type
 
     @cached_property
     def _module(self) -> Any:
@@ -68,9 +74,11 @@ class Capabilities:
         few sentences of a sorted set are more alike in length."""
         return 1024 if self.is_host else 8192
 
-    @property
-    def has_tensor_cores(self) -> bool:
-        return self.device.type in _TENSOR_CORES
+    def padding_multiple(self, precision: str) -> int:
+        """Of tokens that the device's products in this precision are fastest with."""
+        if self.device.type != "cuda":
+            return 1
+        return 8 if self._module.get_device_capability(self.device)[0] >= _TENSOR_CORES[precision] else 1
 
     # --- getting ready ---
 

@@ -76,9 +76,14 @@ class Encoded:
         return Encoded(columns, offsets, self.labels[first:last], self.pad, self.left)
 
     def pad_rows(self, rows: NDArray[np.int64], multiple: int = 1) -> dict[str, NDArray[np.int64]]:
-        """Model inputs of these rows, padded to the longest of them, with the attention mask."""
+        """Model inputs of these rows, padded to the longest of them, with the attention mask.
+
+        To a multiple only where that adds at most an eighth: short texts would lose more than they gain.
+        """
         lengths = self.lengths[rows]
-        width = -(-int(lengths.max()) // multiple) * multiple
+        longest = int(lengths.max())
+        rounded = -(-longest // multiple) * multiple
+        width = rounded if 8 * (rounded - longest) <= longest else longest
         positions = np.arange(width)
         mask = positions >= (width - lengths)[:, None] if self.left else positions < lengths[:, None]
         first = self.offsets[rows]

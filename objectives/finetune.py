@@ -64,6 +64,7 @@ from objectives.stack import find_layers
 from objectives.steps import Steps
 from objectives.targets import Targets, can_shift
 from objectives.training import Progress, Run, Training
+from objectives.unused import unused_parameters
 from objectives.vocabulary import Vocabulary
 
 Result = TypeVar("Result")
@@ -97,26 +98,29 @@ class FineTuning:
         self.accelerator = Accelerator(
             mixed_precision=recipe.mixed_precision,
             kwargs_handlers=[
-                # Some models own parameters that no forward uses (XLNet's mask embedding).
                 # Buffers are tables of positions, the same everywhere.
-                DistributedDataParallelKwargs(
-                    find_unused_parameters=True, broadcast_buffers=False, gradient_as_bucket_view=True
-                ),
+                DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True),
                 # One rank may build prefix states while the others wait.
                 InitProcessGroupKwargs(timeout=timedelta(hours=6)),
             ],
         )
         self.device = normalised(self.accelerator.device)
         self._can = capabilities(self.device)
-        self._loader = Loader(self.device, self.accelerator.process_index, self.accelerator.num_processes)
+        self._loader = Loader(
+            self.device,
+            self.accelerator.process_index,
+            self.accelerator.num_processes,
+            multiple=self._can.padding_multiple(recipe.mixed_precision),
+        )
         self.fitting = fitting or Fitting()
         self._micro_batches = MicroBatches.of(
             recipe.batch_size, self.accelerator.num_processes, self.fitting.micro_batch
         )
         if recipe.mixed_precision not in self._can.precisions:
             raise UsageError(
-                f"--mixed-precision {recipe.mixed_precision} does not run on {self._can.name}: "
-                f"use {' or '.join(self._can.precisions)}"
+                f"--mixed-precision {recipe.mixed_precision} does not run on {self._can.name}, and a study "
+                f"has one precision: run its trials on devices that have it, or plan a study with "
+                f"--mixed-precision {' or '.join(self._can.precisions)}"
             )
         self._can.prepare()
         machine.prepare()
@@ -144,6 +148,7 @@ class FineTuning:
             self.accelerator,
         )
         self._vocabulary = Vocabulary(self.model, self._splits.encoded())
+        self._unused = self._find_unused()
         self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
         evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
         self._training = Training(self._steps, evaluation, self._scored, self._tests)
@@ -386,10 +391,17 @@ class FineTuning:
         labels = self._splits["train"].encoded.labels[rows]
         return Targets.of(self.task, labels, shifts=can_shift(self.stack))
 
+    def _find_unused(self) -> frozenset[str]:
+        if self.accelerator.num_processes == 1:
+            return frozenset()
+        padded = self._splits["train"].encoded.pad_rows(np.zeros(1, dtype=np.int64))
+        inputs = {name: torch.from_numpy(block).to(self.device) for name, block in padded.items()}
+        return unused_parameters(self.model, inputs)
+
     def _distributed(self) -> Any:
-        """With gradients exchanged; what is frozen is alike in all processes, and stays so."""
+        """With gradients exchanged; what is frozen or unused is alike in all processes, and stays so."""
         kept = [name for name, parameter in self.model.named_parameters() if not parameter.requires_grad]
-        kept += [name for name, _ in self.model.named_buffers()]
+        kept += [*self._unused, *(name for name, _ in self.model.named_buffers())]
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(self.model, kept)
         return self.accelerator.prepare_model(self.model, device_placement=False)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from accelerate.utils import broadcast_object_list, gather_object
 
 from objectives import state_file
+from objectives.capabilities import capabilities
 from objectives.contract import TrialFailed
 from objectives.state_file import Unreadable
 from objectives.training import CHECK_STEPS
@@ -97,7 +98,7 @@ class Saving:
             "format": FORMAT,
             "identity": self.checkpoints.identity,
             "cell": json.dumps(asdict(self.cell)),
-            "device": self.accelerator.device.type,
+            "device": capabilities(self.accelerator.device).kind,
             "processes": str(self.accelerator.num_processes),
         }
 

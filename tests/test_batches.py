@@ -36,6 +36,19 @@ def test_batches_come_in_order_with_their_padding_and_labels(split: Split) -> No
     assert (second.rows.tolist(), second.weight) == ([4], 1.0)
 
 
+def test_padding_to_a_multiple_never_costs_more_than_an_eighth() -> None:
+    def width(longest: int) -> int:
+        lengths = np.array([longest, 1])
+        tokens = {"input_ids": np.ones(longest + 1, dtype=np.int32)}
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        encoded = Encoded(tokens, offsets, np.zeros(2, dtype=np.int64), {"input_ids": 0}, False)
+        padded = encoded.pad_rows(np.array([0, 1]), multiple=8)
+        assert padded["attention_mask"].sum() == longest + 1
+        return int(padded["input_ids"].shape[1])
+
+    assert [width(n) for n in (5, 11, 15, 16, 33, 36, 57, 100)] == [5, 11, 16, 16, 33, 40, 64, 104]
+
+
 def test_processes_share_a_batch_and_its_mean(split: Split) -> None:
     batches = [rows(0, 1, 2), rows(3)]
     parts = [list(Loader(CPU, process, 2).training(split, batches)) for process in (0, 1)]

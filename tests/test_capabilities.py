@@ -96,6 +96,19 @@ def test_on_a_gpu_orders_are_fixed_and_products_may_use_tf32(cuda: list[Any]) ->
         torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.parametrize(
+    ("capability", "multiples"),
+    [((9, 0), (8, 8, 8)), ((8, 0), (8, 8, 8)), ((7, 5), (1, 8, 8)), ((6, 1), (1, 1, 1))],
+)
+def test_batches_are_padded_for_tensor_cores_alone(
+    capability: tuple[int, int], multiples: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    can = Capabilities(torch.device("cuda", 0))
+    assert tuple(can.padding_multiple(precision) for precision in ("no", "bf16", "fp16")) == multiples
+    assert {HOST.padding_multiple(precision) for precision in ("no", "bf16")} == {1}
+
+
 def test_the_host_needs_none_of_it() -> None:
     HOST.prepare()
     HOST.enter_thread()

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 TRAIN = 41
 """With batches of 8 the last batch is one example: a process of the two then has none."""
 DEPTHS = (-1, 0, 2)
-PLACES = [*(f"frozen_layers={depth}" for depth in DEPTHS), "in micro-batches"]
+PLACES = [*(f"frozen_layers={depth}" for depth in DEPTHS), "in micro-batches", "unused parameters"]
 
 PROGRAM = """
 import json, sys; sys.path.insert(0, "tests")
@@ -38,19 +38,27 @@ def train(place: str) -> None:
     from objectives.tasks import get_task
 
     folder = Path(place)
-    objective = FineTuning(
-        data=load_data(get_task("sst2"), str(folder / "data")),
-        model_path=str(folder / "model"),
-        model_fingerprint="tiny",
-        recipe=Recipe(epochs=2, batch_size=8, max_length=32, evaluations_per_epoch=2),
-        cache=PrefixCache(folder / "cache", None, print),
-    )
+
+    def make(family: str) -> FineTuning:
+        return FineTuning(
+            data=load_data(get_task("sst2"), str(folder / "data")),
+            model_path=str(folder / family),
+            model_fingerprint=family,
+            recipe=Recipe(epochs=2, batch_size=8, max_length=32, evaluations_per_epoch=2),
+            cache=PrefixCache(folder / "cache", None, print),
+        )
+
+    objective = make("bert")
     reported: list[CurvePoint] = []
     records = [objective(Cell(depth, 3e-3, 1), reported.append).to_dict() for depth in DEPTHS]
     if objective.accelerator.num_processes > 1:
         # Of four examples of a process, three and one.
         objective._micro_batches = MicroBatches(3)
     records.append(objective(Cell(0, 3e-3, 1), reported.append).to_dict())
+    objective = make("xlnet")
+    records.append(objective(Cell(0, 3e-3, 1), reported.append).to_dict())
+    if objective.accelerator.num_processes > 1:
+        assert "transformer.mask_emb" in objective._unused
     assert len(reported) == sum(len(record["curve"]) for record in records), "every process reports"
     name = f"records-{objective.accelerator.num_processes}-{objective.accelerator.process_index}.json"
     (folder / name).write_text(json.dumps(records))
@@ -60,7 +68,8 @@ def train(place: str) -> None:
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """Of this process alone, and of each of two, trained at the same time."""
     folder = tmp_path_factory.mktemp("group")
-    tiny.save_model("bert", folder / "model", dropout=False)
+    for family in ("bert", "xlnet"):
+        tiny.save_model(family, folder / family, dropout=False)
     tiny.save_data(folder / "data", TRAIN)
     alone = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     running = [
@@ -77,7 +86,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
 def test_two_processes_train_as_one(records: dict[str, list[dict[str, Any]]], place: int) -> None:
     alone, first, second = (records[f"records-{name}"][place] for name in ("1-0", "2-0", "2-1"))
     assert (alone["processes"], first["processes"]) == (1, 2)
-    assert (alone["micro_batch"], first["micro_batch"]) == (8, 4 if place < len(DEPTHS) else 3)
+    assert (alone["micro_batch"], first["micro_batch"]) == (
+        8,
+        3 if PLACES[place] == "in micro-batches" else 4,
+    )
     assert first["score"] == alone["score"]
     assert first["metrics"] == alone["metrics"]
     assert second["curve"] == first["curve"]
