@@ -55,10 +55,12 @@ def below(found: worlds.World) -> worlds.World:
     return worlds.World(**{**vars(found), "quality": quality})
 
 
-def measure(seeds: int, rates: int, collapse: float, level: bool, repeats: int) -> dict[str, Any]:
+def measure(
+    seeds: int, rates: int, collapse: float, level: bool, repeats: int, start_seed: int
+) -> dict[str, Any]:
     from study.operating_points import analyse
 
-    generator = np.random.default_rng([1911, seeds, rates, round(100 * collapse), level])
+    generator = np.random.default_rng([start_seed, seeds, rates, round(100 * collapse), level])
     found = [mixed(generator, rates, collapse, level) for _ in range(repeats)]
     found = [below(one) for one in found] if level else found
     held: list[bool] = []
@@ -146,6 +148,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="2,3,5,10", help="runs per cell (2,3,5,10)")
     parser.add_argument("--rates", default="1,2,3,4,5", help="learning rates per depth (1,2,3,4,5)")
     parser.add_argument("--collapse", default="0,0.05", help="shares of runs that learn nothing (0,0.05)")
+    parser.add_argument("--seed", type=int, default=1911, help="other made-up studies (1911)")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
     settings = [
@@ -160,7 +163,7 @@ def main() -> int:
     print("|---|" + "---:|" * (6 + len(BINS)))
     rows = []
     for setting in settings:
-        row = measure(*setting, arguments.repeats)
+        row = measure(*setting, arguments.repeats, arguments.seed)
         rows.append(row)
         told = [
             "–" if b["right"] is None else f"{b['right']:.2f} ({b['stated']:.2f}, {b['count']})"

@@ -1,6 +1,6 @@
 """How often the adaptive search is right about made-up studies whose truth is known, and what it costs.
 
-    python scripts/judge_search.py [--repeats 40] [--layers 6,12,24,32] [--json OUT]
+    python scripts/judge_search.py [--repeats 40] [--layers 6,12,24,32] [--seed 1911] [--json OUT]
 
 For each shape of curve: the share of searches with the true answer, of whole grids with it (5 rates x 5
 seeds, the same analysis), the search's work as a share of the grid's and of the paper's protocol, how often a
@@ -64,8 +64,8 @@ def paper_units(world: worlds.World, recipe: Recipe) -> float:
     return study_units(cells, world.total_layers, recipe.prefix, recipe.epochs)
 
 
-def judge(shape: str, layers: int, repeats: int, select: Any) -> dict[str, Any]:
-    generator = np.random.default_rng([1911, layers, *shape.encode()])
+def judge(shape: str, layers: int, repeats: int, select: Any, seed: int) -> dict[str, Any]:
+    generator = np.random.default_rng([seed, layers, *shape.encode()])
     found: dict[str, list[float]] = {
         name: [] for name in ("right", "grid", "grid_share", "paper_share", "near")
     }
@@ -112,6 +112,7 @@ def main() -> int:
     parser.add_argument("--layers", default="6,12,24,32", help="sizes of models (6,12,24,32)")
     parser.add_argument("--shapes", default=",".join((*worlds.SHAPES, "collapsing")), help="shapes of curves")
     parser.add_argument("--select", default="per-depth", choices=("per-depth", "full-model"))
+    parser.add_argument("--seed", type=int, default=1911, help="other made-up studies (1911)")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
     print(
@@ -122,7 +123,7 @@ def main() -> int:
     rows = []
     for shape in arguments.shapes.split(","):
         for layers in arguments.layers.split(","):
-            rows.append(judge(shape, int(layers), arguments.repeats, arguments.select))
+            rows.append(judge(shape, int(layers), arguments.repeats, arguments.select, arguments.seed))
             print(_line(rows[-1]), flush=True)
     whole: dict[str, Any] = {
         name: float(np.mean([row[name] or 0.0 for row in rows])) for name in rows[0] if name != "shape"
