@@ -12,6 +12,8 @@ from objectives import settings
 from objectives.settings import setting
 
 AUTO = "auto"
+DEVICE_PROCESS_BYTES = 700 << 20
+"""What a process takes of a GPU beside its tensors: the driver's context, libraries, workspaces."""
 
 
 @dataclass(frozen=True, kw_only=True)

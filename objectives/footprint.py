@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from objectives.capabilities import Capabilities
 from objectives.depths import FULL
+from objectives.fitting import DEVICE_PROCESS_BYTES
 from objectives.stack import find_layers
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ _MOMENTS = 2
 """Of Adam and AdamW, each as large as the parameters."""
 _HOST_PROCESS = 350 << 20
 """Private memory of a process that has imported everything and trains next to nothing."""
-_DEVICE_PROCESS = 700 << 20
-"""What a process takes of a GPU beside its tensors: the driver's context, libraries, workspaces."""
 _TRANSIENT = 3
 """Of the largest tensors, how many are at hand at once beside what is kept."""
 TOLERANCE = 0.15
@@ -125,7 +124,7 @@ class Shapes:
             gradients=tuned * _FLOAT,
             optimiser=tuned * _MOMENTS * _FLOAT,
             activations=max(self._activations(depth, fit), evaluation),
-            process=_HOST_PROCESS if self.host else _DEVICE_PROCESS,
+            process=_HOST_PROCESS if self.host else DEVICE_PROCESS_BYTES,
         )
 
     def _activations(self, depth: int, fit: Fit) -> int:

@@ -79,14 +79,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _supervise(studies: Sequence[str], storage: str, working: Working, places: Places) -> int:
     from storage.database import Database
     from study.launching import here
+    from study.workers.packing import packed
     from study.workers.process import PATIENCE_SECONDS
 
-    shares = here.shares(working)
+    here.shares(working)
     # A job of a cluster may start while the database restarts.
     database = Database.open(storage, patience_seconds=PATIENCE_SECONDS)
     try:
         jobs = load_jobs(database, studies, places)
-        return here.run_workers([job.study for job in jobs], shares, working, places, storage)
+        found = [job.study for job in jobs]
+        shares = here.shares(packed(working, found, lambda: None))
+        return here.run_workers(found, shares, working, places, storage)
     finally:
         database.close()
 

@@ -25,6 +25,7 @@ from study.launching.arguments import LaunchRequest, from_values
 from study.launching.request import StudyRequest, resolve
 from study.launching.running import places_of, planned
 from study.workers.jobs import Places
+from study.workers.packing import packed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +93,8 @@ class Study:
     def _work(self, study: StoredStudy, request: LaunchRequest, places: Places, workers: int | None) -> Study:
         if study.counts().open:
             working = request.working if workers is None else replace(request.working, workers=workers)
-            code = here.run_workers([study], here.shares(working), working, places, self._storage)
+            shares = here.shares(packed(working, [study], lambda: None))
+            code = here.run_workers([study], shares, working, places, self._storage)
             if code:
                 raise StudyStopped(
                     f"the workers of {self.name} ended with exit code {code} before all cells were finished: "

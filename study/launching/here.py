@@ -27,7 +27,7 @@ def shares(working: Working) -> list[Share]:
     return devices.plan(
         devices.find(),
         workers=working.workers,
-        workers_per_gpu=working.workers_per_gpu,
+        workers_per_gpu=working.workers_per_gpu or 1,
         processes_per_trial=working.processes_per_trial,
         cores=devices.cores(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -39,7 +39,7 @@ class Memory:
         limit, name = asked, "--memory-limit"
         if asked is None and found and request.working.workers != 0:
             smallest = min(found, key=lambda gpu: gpu.memory_bytes)
-            share = request.working.workers_per_gpu
+            share = request.working.workers_per_gpu or 1
             limit, name = (
                 smallest.memory_bytes // share,
                 f"{smallest.name} / {share}" if share > 1 else smallest.name,
@@ -76,6 +76,12 @@ class Memory:
             self.host,
         )
         return {depth: found.footprint(depth, fit) for depth in sorted(spec.every_depth, key=freeze_order)}
+
+    def largest(self, requests: Sequence[StudyRequest]) -> int | None:
+        """The most that a trial of these studies needs; None where nothing is trained."""
+        trained = [request for request in requests if request.longest is not None]
+        found = [one.total for request in trained for one in self.needed(request, self.fit(request)).values()]
+        return max(found, default=None)
 
     def lines(self, request: StudyRequest) -> list[str]:
         """For people: what each depth needs."""

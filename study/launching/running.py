@@ -14,6 +14,7 @@ from study.launching.joining import join
 from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
 from study.workers.jobs import Places, make_job
+from study.workers.packing import packed
 from study.workers.slurm_settings import Asked
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 def launch(request: LaunchRequest) -> int:
     """The exit code."""
     asked = _asked(request)
+    # Refused now rather than after the data are read.
     shares = [] if asked else here.shares(request.working)
     requests = resolve(request)
     if request.launching.dry_run and request.launching.settle:
@@ -38,6 +40,10 @@ def launch(request: LaunchRequest) -> int:
         print(dry_run(requests, places_of(request), max(1, request.working.workers or 1), memory))
         return 0
     with planned(request, requests) as studies:
+        if not asked:
+            shares = here.shares(
+                packed(request.working, studies, lambda: Memory.of(request).largest(requests))
+            )
         return _run(request, requests, studies, shares, asked)
 
 

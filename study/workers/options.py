@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from objectives import settings
+from objectives.fitting import AUTO
 from objectives.settings import setting
 from study.cli import lists
 from study.workers.trackers import TRACKERS, check_names
@@ -25,8 +26,14 @@ class Working:
         most=4096,
         everyday=True,
     )
-    workers_per_gpu: int = setting(
-        1, metavar="W", help="workers that share a GPU; pays for small trials", least=1, most=64
+    workers_per_gpu: int | None = setting(
+        None,
+        metavar="W|auto",
+        help="workers that share a GPU; pays for small trials",
+        default_text="auto: as many as its memory holds, at most 4",
+        least=1,
+        most=64,
+        words=(AUTO,),
     )
     processes_per_trial: int = setting(
         1, metavar="P", help="processes, each with a GPU of its own, that train one trial", least=1, most=1024
@@ -43,6 +50,8 @@ class Working:
 
     def __post_init__(self) -> None:
         settings.check(self)
+        if self.workers_per_gpu == AUTO:
+            object.__setattr__(self, "workers_per_gpu", None)
 
 
 @dataclass(frozen=True, kw_only=True)
