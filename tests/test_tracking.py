@@ -10,6 +10,7 @@ from typing import Any
 import own
 import pytest
 import tiny
+from launches import start, write_table
 
 from objectives.contract import UsageError
 from storage.database import Database
@@ -59,6 +60,7 @@ def send(told: Told, name: str) -> dict[int, Event]:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tracking, "LAST_SECONDS", 240)  # a busy machine is no broken tracker
     return tmp_path
 
 
@@ -79,6 +81,24 @@ def test_tensorboard_files_hold_curve_costs_and_score(told: Told, place: Path) -
         ]
         assert found.Scalars("score")[-1].value == pytest.approx(record.score)
         assert found.Scalars("trainable_parameters")[-1].value == record.trainable_parameters
+
+
+def test_a_launch_has_its_workers_track_their_trials(place: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    table = write_table(place / "table.csv", depths=2, seeds=1)
+    storage = f"sqlite:///{place}/a.db"
+    flags = ["--recorded", table, "--storage", storage, "--workers", 1, "--track", "tensorboard"]
+    launcher = start([*flags, "--study", "told"], place, cwd=place)
+    output, _ = launcher.communicate(timeout=250)
+    assert launcher.returncode == 0, output
+    folders = sorted((place / "tracking" / "told").iterdir())
+    found = []
+    for folder in folders:
+        run = EventAccumulator(str(folder))
+        run.Reload()
+        found.append(round(run.Scalars("score")[-1].value, 4))
+    assert found == [0.901, 0.891]
 
 
 @pytest.mark.slow
@@ -129,7 +149,6 @@ def test_wandb_offline_has_a_run_per_trial_grouped_by_study(
     from wandb.proto import wandb_internal_pb2
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    (place / "tracking").mkdir()
     send(told, "wandb")
     runs = []
     for path in (place / "tracking").glob("wandb/offline-run-*/*.wandb"):
@@ -185,9 +204,10 @@ class Pretend:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> type[Pretend]:
     from accelerate import tracking as theirs
 
-    Pretend.begun, Pretend.during = [], lambda what: None  # type: ignore[assignment, method-assign, misc]
-    monkeypatch.setitem(theirs.LOGGER_TYPE_TO_CLASS, "tensorboard", Pretend)
-    return Pretend
+    # One of its own for each test: a thread that an earlier one left hanging may still write.
+    made = type("Made", (Pretend,), {"begun": [], "during": lambda what: None})
+    monkeypatch.setitem(theirs.LOGGER_TYPE_TO_CLASS, "tensorboard", made)
+    return made
 
 
 def sender(told: Told, said: list[str]) -> Sender:

@@ -6,12 +6,14 @@ once; it never holds up a trial.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.cli.command import note
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 MOST_EVENTS = 1000
 """That wait for a tracker; what comes after them is dropped."""
-LAST_SECONDS = 20.0
+LAST_SECONDS = 60.0
 """For trackers to write what they have, once the worker has no more trials."""
 _ENDS = ("finished", "failed", "lost", "released")
 _COSTS = (
@@ -121,12 +123,16 @@ class Sender:
             run.finish()
 
     def _start(self, event: Event) -> Any:
-        from accelerate.tracking import LOGGER_TYPE_TO_CLASS
+        from accelerate import tracking
 
+        # Theirs fails until an Accelerator is made, which the trial at hand may do later, or never.
+        tracking.logger = logging.getLogger(tracking.__name__)
         cell = event.cell
         assert cell is not None
+        # W&B writes elsewhere where there is no such folder.
+        Path(self._folder).mkdir(parents=True, exist_ok=True)
         named = TrackedRun(slug(event.study), f"{event.number:05}-{cell.file_name()}", self._folder)
-        run = LOGGER_TYPE_TO_CLASS[self.name](**TRACKERS[self.name].options(named))
+        run = tracking.LOGGER_TYPE_TO_CLASS[self.name](**TRACKERS[self.name].options(named))
         # This is the first process of its trial, which Accelerate must not find out from this thread.
         run.main_process_only = False
         run.start()
