@@ -259,10 +259,15 @@ def poisoned_cell(stage: Stage) -> None:
             with suppress(Exception):
                 workers = stage.workers()
                 for worker, trials in stage.running().items():
-                    for number, cell in trials:
-                        if cell == poisoned and worker in workers and number not in stage.victims:
+                    if worker not in workers or poisoned not in [cell for _, cell in trials]:
+                        continue
+                    # Under load it may have gone on to another cell: look again while it stands still.
+                    os.kill(workers[worker], signal.SIGSTOP)
+                    for number, cell in stage.running().get(worker, []):
+                        if cell == poisoned and number not in stage.victims:
                             stage.victims[number] = datetime.now(UTC)
                             os.kill(workers[worker], signal.SIGKILL)
+                    os.kill(workers[worker], signal.SIGCONT)
 
     killer = threading.Thread(target=poison, daemon=True)
     killer.start()
