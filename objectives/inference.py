@@ -1,6 +1,6 @@
-"""A task guessed from data: which columns are text and label, what kind of task it is, how it is scored.
+"""A task inferred from data: which columns are text and label, what kind of task it is, how it is scored.
 
-Every guess is said aloud and can be overruled; where two are equally good, it asks instead.
+Every inference is printed and can be overruled; where two are equally good, it asks instead.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Database:
         wishes = Wishes(
             heartbeat_seconds=heartbeat_seconds, grace_seconds=grace_seconds, max_retries=max_retries
         )
-        limits = Limits(wishes.terms().silence_seconds)
+        limits = Limits(wishes.terms().response_seconds)
         address = Address.parse(url)
         patience = Patience(address.display, patience_seconds)
         engine = patience.retry(lambda: _open(address, limits, create=create))
@@ -167,8 +167,8 @@ class Database:
     def _adopt(self, terms: Terms) -> None:
         """Nothing may hang or pause for so long that a lease of this study is in doubt."""
         self._patience.longest_pause = min(self._patience.longest_pause, terms.heartbeat_seconds / 4)
-        if terms.silence_seconds < self._limits.silence_seconds:
-            self._limits.silence_seconds = terms.silence_seconds
+        if terms.response_seconds < self._limits.response_seconds:
+            self._limits.response_seconds = terms.response_seconds
             self.engine.dispose()
 
     def _insert(self, name: str, attributes: Mapping[str, Any], direction: StudyDirection) -> None:

@@ -28,18 +28,18 @@ LONGEST_IDLE_SECONDS = 10.0
 class Limits:
     """Of all connections of one database; studies with a short grace period lower them."""
 
-    silence_seconds: float
+    response_seconds: float
     """How long a connection may give no answer before it is given up."""
 
     @property
     def lock_seconds(self) -> float:
-        """How long to wait for a lock, at a time: shorter than the silence, so that it is told apart."""
-        return min(LONGEST_LOCK_SECONDS, self.silence_seconds / 2)
+        """How long to wait for a lock, at a time: shorter than `response_seconds`, to tell them apart."""
+        return min(LONGEST_LOCK_SECONDS, self.response_seconds / 2)
 
     @property
     def idle_seconds(self) -> float:
         """How long a transaction may do nothing before the server ends it, and frees what it has locked."""
-        return min(LONGEST_IDLE_SECONDS, self.silence_seconds)
+        return min(LONGEST_IDLE_SECONDS, self.response_seconds)
 
 
 def limit(engine: Engine, address: Address, limits: Limits) -> None:
@@ -98,7 +98,7 @@ def _impatient() -> Any:
                     ready = yield state
                     now = time.monotonic()
                     heard = now if ready else heard
-                    if self.limits is not None and now - heard > self.limits.silence_seconds:
+                    if self.limits is not None and now - heard > self.limits.response_seconds:
                         self.pgconn.finish()
                         raise psycopg.OperationalError(f"the server sent nothing for {now - heard:.1f} s")
                     state = generator.send(ready)

@@ -79,7 +79,7 @@ def make_engine(address: Address, limits: Limits) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def shorten(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
-        seconds = limits.silence_seconds
+        seconds = limits.response_seconds
         named.update({name: min(named[name], int(seconds * unit)) for name, unit in own.items()})
 
     prepare(engine, address)

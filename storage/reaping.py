@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 WATCHED = 1.25
-"""Heartbeat intervals: longer than one, so that the living are never taken for dead, whatever the database's
-clock does. Who dies has been watched for the whole grace period by then, and is not found any later."""
+"""Heartbeat intervals: longer than one, so that a working process is never taken for dead, whatever the
+database's clock does. One that dies has been watched for the grace period by then, and is found as soon."""
 CLOCK_SECONDS = 1.0
 """What the clocks of SQLite and MariaDB resolve: two heartbeats within it look like one."""
 

@@ -1,6 +1,6 @@
 """The terms on which all workers share a study: heartbeat, grace period, retries. The study keeps them, and
 whoever joins it takes them over; other ones are refused, since a short grace period beside a long heartbeat
-would declare the living dead."""
+would declare working ones dead."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from objectives.contract import SpecMismatch, UsageError
 from storage.schema import STUDY_ATTRIBUTES
 
 BEATS_PER_GRACE = 4
-LONGEST_SILENCE_SECONDS = 30.0
-SHORTEST_SILENCE_SECONDS = 2.0
+LONGEST_RESPONSE_SECONDS = 30.0
+SHORTEST_RESPONSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +27,17 @@ class Terms:
 
     heartbeat_seconds: float = 15.0
     grace_seconds: float = 60.0
-    """Silence after which a worker is taken for dead."""
+    """Without a heartbeat for so long, a worker is taken for dead."""
     max_retries: int = 2
 
     def attributes(self) -> dict[str, Any]:
         return asdict(self)
 
     @property
-    def silence_seconds(self) -> float:
+    def response_seconds(self) -> float:
         """How long a connection may hang before it is given up: twice that, and a heartbeat still arrives."""
         half = (self.grace_seconds - self.heartbeat_seconds) / 2
-        return min(LONGEST_SILENCE_SECONDS, max(SHORTEST_SILENCE_SECONDS, half))
+        return min(LONGEST_RESPONSE_SECONDS, max(SHORTEST_RESPONSE_SECONDS, half))
 
 
 @dataclass(frozen=True, kw_only=True)

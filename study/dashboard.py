@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from study.reporting.publish import Publisher
 
 EXAMPLES = """\
-  python -m study.dashboard
-  python -m study.dashboard --storage postgresql://user@host/studies --port 9000
-  python -m study.dashboard --host 0.0.0.0 --token auto --write
+  elsa dashboard
+  elsa dashboard --storage postgresql://user@host/studies --port 9000
+  elsa dashboard --host 0.0.0.0 --token auto --write
 """
 TOKEN = "ELSA_DASHBOARD_TOKEN"
 SHORTEST_TOKEN = 8

@@ -11,8 +11,8 @@ from study.cli import command, flags
 from study.workers.options import Caching
 
 EXAMPLES = """  elsa export reviews-bert-base-grid --out reviews
-  elsa export reviews-bert-base-grid --threshold 0.95 --tuned-only --out reviews-delta
-  elsa export reviews-bert-base-grid --frozen-layers 9 --seed 2 --out reviews-nine
+  elsa export reviews-bert-base-grid --tuned-only --out reviews-delta
+  elsa export reviews-bert-base-grid --frozen-layers 9 --out reviews-nine
   elsa export --merge reviews-delta --out reviews"""
 
 

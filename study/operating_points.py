@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 MOST_DRAWS = 1_000_000
 EXAMPLES = """\
-  python -m study.operating_points trials.csv
-  python -m study.operating_points trials.csv --as-paper --json points.json
-  python -m study.operating_points --storage sqlite:///elsa.db
-  python -m study.operating_points postgresql://user@host/studies --thresholds 0.9,0.97
+  elsa operating_points trials.csv
+  elsa operating_points trials.csv --as-paper --json points.json
+  elsa operating_points --storage sqlite:///elsa.db
+  elsa operating_points postgresql://user@host/db --thresholds 0.9,0.97
 """
 
 

@@ -11,9 +11,9 @@ from study.reporting.files import check_folder
 from study.reporting.report_files import write
 
 EXAMPLES = """\
-  python -m study.report --out report
-  python -m study.report mrpc-bert-base-grid --storage sqlite:///elsa.db --out report
-  python -m study.report trials.csv --as-paper --out report
+  elsa report --out report
+  elsa report mrpc-bert-base-grid --storage sqlite:///elsa.db
+  elsa report trials.csv --as-paper --out report
 """
 
 

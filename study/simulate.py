@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from study.simulation.pairs import Pair
 
 EXAMPLES = """  elsa simulate trials.csv --protocol adaptive
-  elsa simulate trials.csv --protocol adaptive --workers 8 --repeats 200 --prefix live --json out.json
+  elsa simulate trials.csv --workers 8 --repeats 200 --json out.json
   elsa simulate trials.csv --protocol paper --threshold 0.95"""
 PROTOCOLS = ("adaptive", "grid", "paper")
 MOST_REPEATS = 100_000

@@ -10,9 +10,9 @@ from study.reporting.files import check_file, write_text
 from study.reporting.names import count
 
 EXAMPLES = """\
-  python -m study.table > trials.csv
-  python -m study.table mrpc-bert-base-grid --storage sqlite:///elsa.db --out trials.csv
-  python -m study.table first.csv second.csv --out both.csv
+  elsa table > trials.csv
+  elsa table mrpc-bert-base-grid --out trials.csv
+  elsa table first.csv second.csv --out both.csv
 """
 
 

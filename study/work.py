@@ -12,8 +12,8 @@ from study.workers.jobs import Places, load_jobs
 from study.workers.options import Answering, Caching, Keeping, Working
 
 EXAMPLES = """  elsa work mrpc-bert-base-grid --storage postgresql://elsa@db/elsa
-  elsa work reviews-my-model-grid --model ./my-model --data ./reviews.csv --workers 4
-  elsa work mrpc-bert-base-grid rte-bert-base-grid --storage-file ~/.elsa-storage"""
+  elsa work reviews-my-model-grid --model ./my-model --workers 4
+  elsa work mrpc-bert-base-grid --storage-file ~/.elsa-storage"""
 
 
 def make_parser() -> command.Parser:

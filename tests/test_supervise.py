@@ -25,7 +25,7 @@ from study.workers import restarts
 from study.workers.devices import Share
 from study.workers.event_lines import decode, encode
 from study.workers.events import Event
-from study.workers.interrupts import heeded
+from study.workers.interrupts import handled_signals
 from study.workers.restarts import Restarts
 from study.workers.supervise import supervise
 
@@ -208,10 +208,10 @@ def test_a_job_that_starts_while_the_database_is_away_waits_for_it(
 
 def test_who_was_told_to_ignore_a_lost_terminal_does() -> None:
     """As `nohup` tells it."""
-    assert signal.SIGHUP in heeded()
+    assert signal.SIGHUP in handled_signals()
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert heeded() == [signal.SIGINT, signal.SIGTERM]
+        assert handled_signals() == [signal.SIGINT, signal.SIGTERM]
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -45,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 def new_parser(name: str, description: str, examples: str) -> Parser:
     parser = Parser(
         prog=f"elsa {name}",
-        description=description,
+        description=textwrap.fill(" ".join(description.split()), 79),
         epilog=f"examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

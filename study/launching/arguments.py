@@ -25,11 +25,11 @@ from study.workers.slurm_settings import Slurm
 
 EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --data reviews.csv --quick
-  elsa launch --data reviews.csv --label stars --model ./my-model --frozen-layers 0,6-12 --dry-run
+  elsa launch --data reviews.csv --label stars --model ./my-model --dry-run
   elsa launch --task mrpc --model roberta-base --seeds 5
-  elsa launch --task all --model bert-base,roberta-base --protocol paper --storage postgresql://db/elsa
-  elsa launch --task rte --protocol adaptive --confidence 0.95 --budget 60 --workers 4
-  elsa launch --task mrpc --storage postgresql://db/elsa --slurm --slurm-workers 16"""
+  elsa launch --task all --model bert-base,roberta-base --protocol paper
+  elsa launch --task rte --protocol adaptive --workers 4
+  elsa launch --task mrpc --storage postgresql://db/elsa --slurm"""
 
 
 GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Fitting, Keeping, Leasing, Slurm, Answering)

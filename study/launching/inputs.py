@@ -57,7 +57,7 @@ class Inputs:
         (),
         metavar="COLUMN[,COLUMN]",
         help="the one or two columns of text in your data",
-        default_text="guessed, and said",
+        default_text="inferred and printed",
         read=lists.names,
         everyday=True,
     )
@@ -65,14 +65,14 @@ class Inputs:
         (),
         metavar="COLUMN",
         help="the column of labels, or several columns of 0 and 1",
-        default_text="guessed, and said",
+        default_text="inferred and printed",
         read=lists.names,
         everyday=True,
     )
     kind: Literal["classes", "multi-label", "regression"] | None = setting(
         None,
         help="one class per example, any number of labels, or a number",
-        default_text="guessed, and said",
+        default_text="inferred and printed",
         everyday=True,
     )
     metric: tuple[str, ...] = setting(

@@ -14,7 +14,7 @@ STOPPED = tuple(128 + number for number in SIGNALS)
 INSIST_SECONDS = 0.1
 
 
-def heeded() -> list[signal.Signals]:
+def handled_signals() -> list[signal.Signals]:
     """The signals to handle here: `nohup` has its command ignore SIGHUP, and so it stays."""
     ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
@@ -47,7 +47,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._handle) for number in heeded()}
+            self._previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
             threading.Thread(target=self._insist, name="interrupts", daemon=True).start()
         return self
 

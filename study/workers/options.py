@@ -94,7 +94,7 @@ class Keeping:
     checkpoint_every: float | None = setting(
         None,
         metavar="MINUTES",
-        help="save a running trial this often, so that whoever tries its cell next goes on from there",
+        help="save a running trial this often; after a crash, the next try goes on from there",
         default_text="never",
         above=0,
         most=100_000,

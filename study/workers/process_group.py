@@ -21,7 +21,7 @@ from typing import Any
 
 from study.workers import devices
 from study.workers.event_lines import Pipe
-from study.workers.interrupts import heeded
+from study.workers.interrupts import handled_signals
 from study.workers.parent import bind_to_parent
 from study.workers.supervise import how, worker_command
 
@@ -92,7 +92,7 @@ class _Leader:
     _leave_by: float | None = None
 
     def run(self) -> int:
-        for signum in heeded():
+        for signum in handled_signals():
             signal.signal(signum, self._handle)
         try:
             for number, environment in enumerate(self.environments):

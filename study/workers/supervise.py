@@ -25,7 +25,7 @@ from study.cli.command import EVENTS
 from study.workers.devices import Share
 from study.workers.event_lines import decode
 from study.workers.events import Event
-from study.workers.interrupts import heeded
+from study.workers.interrupts import handled_signals
 from study.workers.parent import bind_to_parent
 from study.workers.restarts import DRAINED, GROUP_BROKEN, TIMED_OUT, Restarts
 
@@ -106,7 +106,7 @@ class _Supervisor:
         self._signum: int | None = None
 
     def run(self) -> int:
-        previous = {number: signal.signal(number, self._handle) for number in heeded()}
+        previous = {number: signal.signal(number, self._handle) for number in handled_signals()}
         try:
             while self._signum is None and any(self._open(member) for member in self._members):
                 self._step()
