@@ -32,12 +32,18 @@ def test_the_papers_filter_changes_means_and_is_counted() -> None:
 
 
 def test_a_run_far_below_its_fellows_has_collapsed_though_it_is_above_chance() -> None:
-    # 0.034 and 0.076 beside 0.9: chance is 0, so neither run is at it.
-    scores = {0: [0.897, 0.9, 0.903], 2: [0.88, 0.884, 0.034], 3: [0.87, 0.076, 0.874], 4: [0.1, 0.12, 0.11]}
+    # 0.034, 0.076 and 0.15 beside 0.9: chance is 0, so no run is at it.
+    scores = {
+        0: [0.897, 0.9, 0.903],
+        1: [0.89, 0.15, 0.894],
+        2: [0.88, 0.884, 0.034],
+        3: [0.87, 0.076, 0.874],
+        4: [0.1, 0.12, 0.11],
+    }
     analysis = analyse(table(rows(scores, chance=0.0)), thresholds=[0.9])
     depths = analysis.curves[0].depths
-    assert [d.counts.collapsed for d in depths] == [0, 1, 1, 0]
-    assert [d.success for d in depths] == pytest.approx([1, 2 / 3, 2 / 3, 1])
+    assert [d.counts.collapsed for d in depths] == [0, 1, 1, 1, 0]
+    assert [d.success for d in depths] == pytest.approx([1, 2 / 3, 2 / 3, 2 / 3, 1])
     # Point, interval, probability and "confident" are all of the runs that learned.
     point = only(analysis)
     assert (point.frozen_layers, point.confident_frozen_layers) == (3, 3)

@@ -329,12 +329,17 @@ def test_after_a_collapse_the_lowest_untried_rate_is_next() -> None:
     fine = [Outcome(cell, "COMPLETE", 0.8 + 0.001 * i) for i, cell in enumerate(first)]
     one_fell = [replace(fine[0], score=0.801), replace(fine[1], score=0.502)]
     assert [c.learning_rate for c in adaptive.wanted(spec, one_fell)] == [1e-5]
+    # Not only because it is beside the best one.
+    lower_fell = [replace(fine[0], score=0.502), replace(fine[1], score=0.801)]
+    assert [c.learning_rate for c in adaptive.wanted(spec, lower_fell)] == [1e-5]
+    lower_lost = [Outcome(first[0], "FAIL", reason="diverged: the loss is nan"), fine[1]]
+    assert [c.learning_rate for c in adaptive.wanted(spec, lower_lost)] == [1e-5]
     diverged = [replace(fine[0], score=0.801), Outcome(first[1], "FAIL", reason="diverged: the loss is nan")]
     assert [c.learning_rate for c in adaptive.wanted(spec, diverged)] == [1e-5]
     assert 1e-5 not in {c.learning_rate for c in adaptive.wanted(spec, fine)}
 
 
-@pytest.mark.parametrize("fallen", [{3e-5, 4e-5, 5e-5}, {2e-5, 3e-5, 4e-5, 5e-5}])
+@pytest.mark.parametrize("fallen", [{2e-5}, {3e-5, 4e-5, 5e-5}, {2e-5, 3e-5, 4e-5, 5e-5}])
 def test_a_search_does_not_stop_beside_a_collapse_while_a_lower_rate_is_untried(fallen: set[float]) -> None:
     spec = make_spec(chance=0.5)
     outcomes = search(spec, collapsing(smooth_curve(12, 9), fallen))
