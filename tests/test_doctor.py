@@ -18,7 +18,7 @@ from study.diagnosis.described import Machine
 from study.diagnosis.disk_speed import DiskSpeed
 from study.diagnosis.finding import Finding, exit_code, failed, summary, to_json
 from study.diagnosis.round_trip import check_storage
-from study.workers.gpus import Gpu, common_precision, read_listing
+from study.workers.gpus import Gpu, common_precision, describe, read_listing
 
 ROOT = Path(__file__).parent.parent
 LISTING = """0, GPU-aa, NVIDIA A100-SXM4-80GB, 81920, 8.0, 570.86.15
@@ -243,3 +243,16 @@ def test_the_probe_finds_on_a_device_what_it_finds_on_the_cpu() -> None:
     assert [finding.verdict for finding in said if "float32" in finding.check] == ["ok"], said
     assert said[-1].check == "cached = live on GPU 0"
     assert said[-1].verdict == "ok", said[-1]
+
+
+def test_gpus_are_described_as_nvidia_smi_lists_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    names = "GPU 0: A100 (UUID: GPU-aa)\\nGPU 1: A100 (UUID: GPU-bb)\\n"
+    program.write_text(f'#!/bin/sh\n[ "$1" = -L ] && printf "{names}" || printf "{LISTING}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = {"PATH": os.environ["PATH"]}
+    assert describe(found) == list(TWO.gpus)
+    assert describe({**found, "CUDA_VISIBLE_DEVICES": "1"}) == [TWO.gpus[1]]
+    assert describe({**found, "CUDA_VISIBLE_DEVICES": "GPU-aa"}) == [TWO.gpus[0]]
+    assert describe({**found, "ACCELERATE_USE_CPU": "true"}) == []

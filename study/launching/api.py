@@ -22,6 +22,7 @@ from objectives.contract import ElsaError, UsageError
 from study.cli import command
 from study.launching import here
 from study.launching.arguments import LaunchRequest, from_values
+from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
 from study.launching.running import places_of, planned
 from study.workers.jobs import Places
@@ -86,14 +87,23 @@ class Study:
         """Plan what is missing and run it on this machine; returns when all cells are finished."""
         if self._request is None:
             with self._stored() as study:
-                return self._work(study, LaunchRequest(), Places(), workers)
+                return self._work(study, LaunchRequest(), Places(), workers, lambda: None)
         with planned(self._request, [self._asked]) as (study,):
-            return self._work(study, self._request, places_of(self._request), workers)
+            memory = Memory.of(self._request)
+            places = places_of(self._request)
+            return self._work(study, self._request, places, workers, lambda: memory.largest([self._asked]))
 
-    def _work(self, study: StoredStudy, request: LaunchRequest, places: Places, workers: int | None) -> Study:
+    def _work(
+        self,
+        study: StoredStudy,
+        request: LaunchRequest,
+        places: Places,
+        workers: int | None,
+        peak: Callable[[], int | None],
+    ) -> Study:
         if study.counts().open:
             working = request.working if workers is None else replace(request.working, workers=workers)
-            shares = here.shares(packed(working, [study], lambda: None))
+            shares = here.shares(packed(working, [study], peak))
             code = here.run_workers([study], shares, working, places, self._storage)
             if code:
                 raise StudyStopped(

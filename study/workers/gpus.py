@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from study.workers import devices
 
@@ -25,6 +26,8 @@ for index in range(torch.cuda.device_count()):
                   "driver": torch.version.hip or torch.version.cuda or "", "rocm": bool(torch.version.hip)})
 print(json.dumps(found))
 """
+_READ = (devices.VISIBLE, "ACCELERATE_USE_CPU", "PATH")
+"""Variables that the answer depends on."""
 BF16_SINCE = (8, 0)
 """The compute capability of the first NVIDIA GPUs that multiply in bf16."""
 
@@ -52,7 +55,13 @@ class Gpu:
 def describe(environment: Mapping[str, str] | None = None) -> list[Gpu]:
     """The GPUs that workers here would use; slices of GPUs are left out, whose size nobody says."""
     current = os.environ if environment is None else environment
-    names = devices.find(current)
+    return list(_describe(tuple((name, current[name]) for name in _READ if name in current)))
+
+
+@lru_cache
+def _describe(variables: tuple[tuple[str, str], ...]) -> list[Gpu]:
+    """Once for each environment: where there is no nvidia-smi, asking takes as long as loading torch."""
+    names = devices.find(dict(variables))
     if not names:
         return []
     answer = devices.answer(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])
