@@ -217,6 +217,7 @@ def test_columns_without_anything_to_say_are_left_out() -> None:
     assert of_one_row(seldom, item={"failed": 0}).shown == []
     assert of_one_row(seldom, item={"failed": 0}).footnotes == []
     assert of_one_row(seldom, item={"failed": 1}).shown == [seldom]
+    assert of_one_row(replace(seldom, key=True), item={"failed": None}).shown == []
     known = Column("failed", "failed", note="Failed: …")
     assert of_one_row(known, item={"failed": None}).shown == []
     assert of_one_row(known, item={"failed": 0}).shown == [known]

@@ -102,7 +102,7 @@ class Table:
     @property
     def shown(self) -> list[Column]:
         """Without columns in which nothing is known, and seldom ones without anything to say."""
-        return [c for c in self.columns if c.shown and (c.key or not self._silent(c))]
+        return [c for c in self.columns if c.shown and not self._silent(c)]
 
     @property
     def footnotes(self) -> list[str]:
@@ -111,7 +111,9 @@ class Table:
 
     def _silent(self, column: Column) -> bool:
         values = [column.value(row.item) for row in self.rows]
-        return not any(values) if column.seldom else bool(values) and all(value is None for value in values)
+        if column.seldom:
+            return not any(values)
+        return not column.key and bool(values) and all(value is None for value in values)
 
 
 @dataclass(frozen=True, kw_only=True)
