@@ -112,6 +112,9 @@ def choose(
             # Only the one that must be there grows as the other shrinks; the others take their room at once.
             if others <= room and costs[must] + others <= room + consumable:
                 targets.append(depth)
+            elif depth > must:
+                # Building this one later runs the layers up to those beyond it anyway.
+                break
         needed = sum(costs[depth] for depth in targets)
         consumed = origin if needed > room else None
         return Plan(tuple(targets), _enough(spare, costs, targets, free), consumed)

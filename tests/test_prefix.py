@@ -316,6 +316,16 @@ def test_a_pass_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     assert not list(cache.folder.glob("*.partial"))
 
 
+def test_a_deeper_depth_that_fits_waits_for_the_shallower_one_that_does_not() -> None:
+    """Its layers would run twice: for itself now, and for the others later."""
+    costs = {1: 10, 2: 10, 3: 10, 4: 1}
+    for must, room, targets in ((1, 15, (1,)), (2, 22, (2, 1)), (1, 31, (1, 2, 3, 4)), (1, 25, (1, 2))):
+        others = [depth for depth in costs if depth != must]
+        plan = eviction.choose(must, others, costs, room, [], source=0)
+        assert plan is not None
+        assert plan.targets == targets
+
+
 def test_leftovers_go_first_then_finished_studies_then_what_is_not_wanted_any_more(tmp_path: Path) -> None:
     first, second = builder(tmp_path), builder(tmp_path, train=31)
     size = eviction.cost(first.size(1))
