@@ -91,10 +91,10 @@ def test_the_text_for_a_machine_with_two_gpus(tmp_path: Path, monkeypatch: pytes
         f"ok     GPU 0: {described}",
         f"ok     GPU 1: {described}",
         *(line.format(0) for line in each),
-        "ok     cached = live on GPU 0: losses within 0.0001",
+        "ok     cached = live on GPU 0: losses within 0.0001 of the live one's",
         *(line.format(1) for line in each),
-        "ok     cached = live on GPU 1: losses within 0.0001",
-        "ok     two processes on GPU 0 and 1, over NCCL: the same losses as one process, 2100 examples/s",
+        "ok     cached = live on GPU 1: losses within 0.0001 of the live one's",
+        "ok     two processes on GPU 0 and 1, over NCCL: the same losses as one process's, 2100 examples/s",
         "ok     cache folder: /scratch/elsa writes 1800 and reads 3000 MB/s, 500 GiB free; "
         "reading states beats computing them from 3 frozen layers of BERT-base on",
     ]

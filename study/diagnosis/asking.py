@@ -11,7 +11,7 @@ from typing import Any
 
 from study.diagnosis.probe import MARK
 
-LIMIT_SECONDS = 90.0
+LIMIT_SECONDS = 150.0
 Ask = Callable[[Mapping[str, Any], Sequence[Mapping[str, str]]], dict[str, Any]]
 """What is asked, and the environment of each process that takes part; the answer, or {"error": why}."""
 

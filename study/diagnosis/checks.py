@@ -92,17 +92,19 @@ def _cached_is_live(name: str, answer: Mapping[str, Any]) -> Finding:
     for way in (cached, live):
         if "error" in way:
             return failed(check, way["error"], "see the trial above, or report it as a bug")
-    return _compared(check, cached["losses"], live["losses"], "use --prefix live, and report it as a bug")
+    return _compared(
+        check, cached["losses"], live["losses"], "use --prefix live, and report it as a bug", "the live one's"
+    )
 
 
-def _compared(check: str, ours: list[float], theirs: list[float], step: str, words: str = "") -> Finding:
+def _compared(check: str, ours: list[float], theirs: list[float], step: str, words: str) -> Finding:
     # What is not a number is the worst of them, and would not be the greatest.
     apart = max((abs(a - b) for a, b in zip(ours, theirs, strict=True)), key=lambda d: (isnan(d), d))
     details = {"losses": ours, "other_losses": theirs}
     if not apart <= TOLERANCE:
         return failed(check, f"the losses are {apart:.2g} apart", step, **details)
-    same = f"losses within {apart:.1g}" if apart else "the same losses"
-    return Finding(check=check, found=f"{same}{words}", details=details)
+    same = f"losses within {apart:.1g} of" if apart else "the same losses as"
+    return Finding(check=check, found=f"{same} {words}", details=details)
 
 
 def group_places(machine: Machine) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ def about_group(machine: Machine, ask: Ask, alone: Mapping[str, Any]) -> Finding
         return failed(check, answer["error"], step)
     if answer["processes"] != 2:
         return failed(check, f"{answer['processes']} process took part", step, **answer)
-    words = f" as one process, {answer['examples_per_second']:.0f} examples/s"
+    words = f"one process's, {answer['examples_per_second']:.0f} examples/s"
     live = alone.get("live", {})
     # Where the GPU is alone, the two ran on the CPU, whose numbers are as near.
     if "losses" not in live:

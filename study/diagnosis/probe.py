@@ -39,7 +39,7 @@ def about_device(precisions: Sequence[str] | None = None, product_size: int | No
     with tempfile.TemporaryDirectory() as folder:
         trials = {way: tried(lambda w=way: _trial(Path(folder), w)) for way in ways}  # type: ignore[misc]
         live = tried(lambda: _trial(Path(folder), "no", prefix="live"))
-    size = product_size or (512 if can.is_host else 4096)
+    size = product_size or (256 if can.is_host else 4096)
     return {
         "device": can.name,
         "memory_bytes": can.total_bytes(),
