@@ -38,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     import torch
 
+    from objectives.hub import quiet_libraries
+
+    quiet_libraries()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     counts = [int(part) for part in arguments.tasks.split(",")]
