@@ -35,7 +35,12 @@ mkdir -p runs
 log=runs/worker-$(date +%Y%m%d-%H%M%S).log
 nohup .venv/bin/python -m study.work "$@" >"$log" 2>&1 </dev/null &
 echo $! >runs/worker.pid
-sleep 2
+# Until it says something or has ended: a slow file system takes its time to load Python.
+for _ in $(seq 60); do
+    sleep 0.5
+    if [ -s "$log" ] || ! kill -0 "$(cat runs/worker.pid)" 2>/dev/null; then break; fi
+done
+sleep 0.5
 if kill -0 "$(cat runs/worker.pid)" 2>/dev/null; then
     echo "process $(cat runs/worker.pid), log $folder/$log"
 else
