@@ -70,7 +70,7 @@ def test_missing_tasks_cannot_tell_unless_more_is_needed_already() -> None:
     few = published.TASKS[:2]
     found = claim(analysed(model("bert-base", NINE, tasks=few)), "tuned layers")
     assert found.verdict == "cannot tell"
-    assert "rte" in found.because
+    assert "RTE" in found.because
     more = {0: [0.9, 0.9, 0.9], 6: [0.85, 0.85, 0.85], 7: [0.5, 0.5, 0.5]}
     assert claim(analysed(model("bert-base", more, tasks=few)), "tuned layers").verdict == "differ"
 
@@ -102,7 +102,7 @@ def test_everything_frozen_needs_all_four_models() -> None:
     assert found.verdict == "cannot tell"
     assert "roberta-large" in found.because
     found = claim(analysed(*base, frozen("roberta-large", 24, 0.76)), "everything frozen")
-    assert (found.verdict, found.ours) == ("agree", "64.0% over 28 pairs")
+    assert (found.verdict, found.ours) == ("agree", "64.0 % over 28 pairs")
     other = claim(
         analysed(*base, frozen("roberta-large", 24, 0.76), frozen("mine", 12, 0.1)), "everything frozen"
     )

@@ -395,7 +395,7 @@ def test_help_needs_no_heavy_import(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"python -m study.{module}" in done.stdout
+    assert f"elsa {module}" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,7 @@ def test_a_job_gets_what_concerns_workers_and_nothing_of_the_launch() -> None:
         "a",
         "b",
         "--data=/data",
+        "--workers-per-gpu=1",
         "--processes-per-trial=2",
         "--cache-dir=/cache",
         "--cache-budget=5",
