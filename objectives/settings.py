@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
@@ -108,7 +108,7 @@ class Declared:
         if isinstance(value, str) and self.kind is not str:
             return self.read(value)
         if typing.get_origin(self.kind) is tuple:
-            value = self._items(value) if isinstance(value, list) else self.read(str(value))
+            value = self._items(value) if isinstance(value, list | tuple) else self.read(str(value))
         elif self.kind is float and type(value) is int:
             value = float(value)
         elif isinstance(value, list | dict) or (self.kind in _TYPE_NAMES and type(value) is not self.kind):
@@ -116,7 +116,7 @@ class Declared:
         self.check(value)
         return value
 
-    def _items(self, values: list[Any]) -> tuple[Any, ...]:
+    def _items(self, values: Sequence[Any]) -> tuple[Any, ...]:
         made = tuple(float(v) if self.item is float and type(v) is int else v for v in values)
         if any(type(item) is not self.item for item in made):
             raise self._refused(values)

@@ -42,6 +42,22 @@ def test_a_study_is_run_and_asked(place: Path) -> None:
     assert study.run() is study, "nothing is left to run"
 
 
+def test_without_a_full_model_that_learned_there_is_an_answer_and_no_figure(place: Path) -> None:
+    """And settings may be tuples as well as lists."""
+    table = Path("table.csv")
+    head, *rows = table.read_text().splitlines()
+    score = head.split(",").index("score")
+    lines = [row.split(",") for row in rows]
+    flat = [",".join([*line[:score], "0.5", *line[score + 1 :]]) for line in lines]
+    table.write_text("\n".join([head, *flat]) + "\n")
+    study = Study(recorded="table.csv", storage=f"sqlite:///{place}/a.db", frozen_layers=(0, 3)).run(
+        workers=1
+    )
+    assert "No answer" in study.answer()
+    with pytest.raises(UsageError, match="no figure"):
+        study.figure()
+
+
 def test_a_study_of_the_command_line_is_opened_by_name(place: Path) -> None:
     assert launch.main(["--recorded", "table.csv", "--workers", "0"]) == 0
     study = Study.open("mrpc-bert-base-grid")

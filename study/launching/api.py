@@ -161,7 +161,12 @@ class Study:
         from study.reporting.figure_quality import by_task
 
         _, analysis = self._analysed()
-        return Figure(composite(by_task(analysis, analysis.curves)))
+        chart = by_task(analysis, analysis.curves)
+        if not chart.panels:
+            raise UsageError(
+                "no figure: without runs of the full model that learned, no share of its quality is known"
+            )
+        return Figure(composite(chart))
 
     def report(self, folder: str | Path = "report") -> Path:
         """Write the report; the path of its page."""
