@@ -9,6 +9,8 @@ if [ "${1:-}" = --fast ]; then
   shift
 fi
 bash scripts/setup.sh test
+# Before OMP_NUM_THREADS is set, which nproc takes for the number of processors.
+workers=$(env -u OMP_NUM_THREADS nproc)
 export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false OMP_NUM_THREADS=1
 # The tests start many processes; with bytecode each needs half the time to start.
 unset PYTHONDONTWRITEBYTECODE
@@ -19,7 +21,7 @@ trap 'rm -f "$said"; kill "$types" 2> /dev/null || true' EXIT
 # Types beside tests: most tests wait for processes for a good part of their time.
 .venv/bin/mypy > "$said" 2>&1 & types=$!
 code=0
-.venv/bin/python -m pytest -n "$(nproc)" --dist worksteal "${chosen[@]}" "$@" || code=$?
+.venv/bin/python -m pytest -n "$workers" --dist worksteal "${chosen[@]}" "$@" || code=$?
 if ! wait "$types"; then
   cat "$said"
   code=1
