@@ -69,35 +69,41 @@ class Loader:
     """Of tokens that batches are padded to, where that costs little."""
     forward_share: float = 1.0
     """Of the tokens at a time that this device usually takes without gradient."""
+    together: bool = False
+    """Whether every process must take part in every forward pass, those of an evaluation too."""
 
     def training(self, split: Split, batches: Iterable[Rows]) -> Iterator[Batch]:
         """This process's part of each batch, in as many micro-batches as it takes."""
 
         def parts() -> Iterator[Batch]:
             for rows in batches:
-                mine = rows[self.process :: self.processes]
-                if len(mine):
-                    *before, last = self._pieces(mine, split.encoded.lengths)
-                    weight = 1 / len(rows)
-                    yield from (Batch(rows=piece, weight=weight, ends_step=False) for piece in before)
-                    yield Batch(rows=last, weight=weight, examples=len(rows))
-                else:  # every process must take part in the step
-                    yield Batch(rows=rows[:1], weight=0.0, examples=len(rows))
+                *before, last = self._pieces(rows, split.encoded.lengths)
+                yield from (Batch(rows=r, weight=w, ends_step=False) for r, w in before)
+                yield Batch(rows=last[0], weight=last[1], examples=len(rows))
 
         return self._load(split, parts())
 
-    def _pieces(self, rows: Rows, lengths: Rows) -> list[Rows]:
-        """Micro-batches of like length, each with as little padding as can be."""
-        most = self.micro_batch or len(rows)
-        if len(rows) <= most:
-            return [rows]
-        ordered = rows[np.argsort(-lengths[rows], kind="stable")]
-        return np.array_split(ordered, -(-len(rows) // most))
+    def _pieces(self, rows: Rows, lengths: Rows) -> list[tuple[Rows, float]]:
+        """This process's micro-batches with their weights, each of like length and so with little padding.
+
+        All processes have as many, for every one must take part in all: where none is left, with an example
+        that counts for nothing.
+        """
+        mine = rows[self.process :: self.processes]
+        largest = -(-len(rows) // self.processes)
+        count = -(-largest // (self.micro_batch or largest))
+        if count > 1:
+            mine = mine[np.argsort(-lengths[mine], kind="stable")]
+        pieces = np.array_split(mine, count)
+        return [(piece, 1 / len(rows)) if len(piece) else (rows[:1], 0.0) for piece in pieces]
 
     def evaluation(self, split: Split) -> Iterator[Batch]:
         """This process's batches of all examples, the longest first."""
         tokens = max(1, int(self._can.forward_tokens * self.forward_share))
         batches = list(evaluation_batches(split.encoded.lengths, tokens))
+        if self.together:
+            # Whoever would be left without one repeats the shortest.
+            batches += batches[-1:] * (-len(batches) % self.processes)
         mine = batches[self.process :: self.processes]
         return self._load(split, (Batch(rows=rows, examples=len(rows)) for rows in mine))
 

@@ -46,7 +46,8 @@ class Evaluation:
         # The unwrapped model: evaluation needs no gradient exchange, and ranks may differ in batches.
         bare = self.accelerator.unwrap_model(model)
         split = self.splits[name]
-        with torch.inference_mode():
+        # What FSDP2 puts together in inference mode could not be trained with afterwards.
+        with torch.no_grad() if self.loader.together else torch.inference_mode():
             outputs = [(batch.rows, self.forward(bare, batch)) for batch in self.loader.evaluation(split)]
         pairs = [(rows, output.cpu().numpy()) for rows, output in outputs]
         if self.accelerator.num_processes > 1:

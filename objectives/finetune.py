@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -59,13 +59,17 @@ from objectives.readout import Readout
 from objectives.replay import Replay
 from objectives.saving import Saving
 from objectives.schedule import Schedule
+from objectives.sharding import Sharding, copied, whole
 from objectives.splits import SELECTION, TEST, Splits
-from objectives.stack import find_layers
+from objectives.stack import LayerStack, find_layers
 from objectives.steps import Steps
 from objectives.targets import Targets, can_shift
 from objectives.training import Progress, Run, Training
 from objectives.unused import unused_parameters
 from objectives.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 Result = TypeVar("Result")
 STORED_DTYPES = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.bfloat16}
@@ -106,13 +110,15 @@ class FineTuning:
         )
         self.device = normalised(self.accelerator.device)
         self._can = capabilities(self.device)
+        self.fitting = fitting or Fitting()
+        self._sharding = self._find_sharding()
         self._loader = Loader(
             self.device,
             self.accelerator.process_index,
             self.accelerator.num_processes,
             multiple=self._can.padding_multiple(recipe.mixed_precision),
+            together=self.fitting.shard,
         )
-        self.fitting = fitting or Fitting()
         self._micro_batches = MicroBatches.of(
             recipe.batch_size, self.accelerator.num_processes, self.fitting.micro_batch
         )
@@ -124,7 +130,7 @@ class FineTuning:
             )
         self._can.prepare()
         machine.prepare()
-        self.pretrained = Pretrained(model_path, self.task, self.device)
+        self.pretrained = Pretrained(model_path, self.task, self.device, sharded=self.fitting.shard)
         self.model = self.pretrained.model
         self.stack = find_layers(self.model)
         self._replay = Replay(self.model, self.stack)
@@ -146,8 +152,10 @@ class FineTuning:
             cache,
             recipe.prefix,
             self.accelerator,
+            self.device,
+            self.pretrained.on_device if self._sharding else nullcontext,
         )
-        self._vocabulary = Vocabulary(self.model, self._splits.encoded())
+        self._vocabulary = Vocabulary(self.model, self._splits.encoded(), self.device)
         self._unused = self._find_unused()
         self._steps = Steps(self.accelerator, self._frozen, recipe.max_grad_norm)
         evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
@@ -158,6 +166,13 @@ class FineTuning:
         machine.settle()
         if kept is not None:
             self.keep_scored()
+
+    def _find_sharding(self) -> Sharding | None:
+        if not self.fitting.shard:
+            return None
+        processes, recipe = self.accelerator.num_processes, self.recipe
+        self.fitting.check_shard(processes, compiled=recipe.compile, precision=recipe.mixed_precision)
+        return Sharding(self.device, processes)
 
     def _builder(self) -> Callable[[Encoded], Builder]:
         weights = weight_digests(self.stack)
@@ -237,12 +252,14 @@ class FineTuning:
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         prefix = self._frozen.load(cell.frozen_layers)
+        cached = cell.frozen_layers if prefix == "cached" else 0
         with (
-            self._aside(cell.frozen_layers if prefix == "cached" else 0),
+            self._copied(),
+            self._aside(cached),
             self._fast(cell.frozen_layers) as bits,
             self._checkpointing(cell.frozen_layers, bits),
             self._frozen.skipping(),
-            self._prepared(cell, bits) as run,
+            self._prepared(cell, bits, cached) as run,
         ):
             peak = machine.PeakMemory(self._can)
             self._training.look = peak.look
@@ -250,11 +267,12 @@ class FineTuning:
             self._training.begin(run)
             self._training.train(run, self._batches(cell, run), report, attempt.stepped)
             run.take_scored()
+            gathered = self._gathered()
         self.targets = run.targets
         progress = run.progress
         scored = self._scored(progress.curve)
         packed = self._packed(progress)
-        weights = self._keep(cell, attempt, scored.metrics[self.metric])
+        weights = self._keep(cell, attempt, scored.metrics[self.metric], gathered)
         return TrialRecord(
             metric=self.metric,
             score=scored.metrics[self.metric],
@@ -285,7 +303,8 @@ class FineTuning:
 
     def _aside(self, depth: int) -> AbstractContextManager[None]:
         """Layers whose states come from the cache leave the device."""
-        return nullcontext() if self._can.is_host else self.pretrained.aside([*self.stack.layers][:depth])
+        apart = self._can.is_host or self._sharding is not None
+        return nullcontext() if apart else self.pretrained.aside([*self.stack.layers][:depth])
 
     def _checkpointing(self, depth: int, bits: RandomBits | None) -> AbstractContextManager[None]:
         enabled = self.fitting.gradient_checkpointing
@@ -309,11 +328,22 @@ class FineTuning:
         """The parameters that the trial before has trained, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def _keep(self, cell: Cell, attempt: Attempt, score: float) -> str | None:
+    def _gathered(self) -> dict[str, torch.Tensor] | None:
+        """The same of the sharded trial at hand, whole in the first process, where they are to be kept."""
+        if self._sharding is None or self._kept is None:
+            return None
+        found = {name: whole(p) for name, p in self.tuned().items()}
+        if not self.accelerator.is_main_process:
+            return None
+        return {n: self._vocabulary.completed(self.pretrained.pretrained(n), p) for n, p in found.items()}
+
+    def _keep(
+        self, cell: Cell, attempt: Attempt, score: float, gathered: dict[str, torch.Tensor] | None
+    ) -> str | None:
         """Where the weights that gave the score are kept, if that was asked for."""
         if self._kept is None or not self.accelerator.is_main_process or not attempt.mine():
             return None
-        return self._kept.write(cell, attempt.token, self.tuned(), self.targets, score)
+        return self._kept.write(cell, attempt.token, gathered or self.tuned(), self.targets, score)
 
     def _packed(self, progress: Progress) -> str:
         """The answers behind the score."""
@@ -326,7 +356,12 @@ class FineTuning:
         """All that makes a step faster and leaves what it computes as it is."""
         # The compiler brings a dropout of its own.
         tuned = self._compiled.running(depth) if self._compiled else fast_dropout(self._can)
-        with self._readout.reading(), self._vocabulary.alone(), unread_masks(self._can), tuned as bits:
+        with (
+            self._readout.reading(),
+            self._vocabulary.alone(),
+            unread_masks(self._can),
+            tuned as bits,
+        ):
             yield bits
 
     def time_steps(self, cell: Cell, steps: int = 4) -> tuple[float, float]:
@@ -340,6 +375,7 @@ class FineTuning:
         self._frozen.load(0)
         depth = cell.frozen_layers
         with (
+            self._copied(),
             self._fast(depth) as bits,
             self._checkpointing(depth, bits),
             self._prepared(cell, bits) as run,
@@ -392,7 +428,7 @@ class FineTuning:
         return Targets.of(self.task, labels, shifts=can_shift(self.stack))
 
     def _find_unused(self) -> frozenset[str]:
-        if self.accelerator.num_processes == 1:
+        if self.accelerator.num_processes == 1 or self._sharding is not None:
             return frozenset()
         padded = self._splits["train"].encoded.pad_rows(np.zeros(1, dtype=np.int64))
         inputs = {name: torch.from_numpy(block).to(self.device) for name, block in padded.items()}
@@ -406,7 +442,28 @@ class FineTuning:
         return self.accelerator.prepare_model(self.model, device_placement=False)
 
     @contextmanager
-    def _prepared(self, cell: Cell, bits: RandomBits | None = None) -> Iterator[Run]:
+    def _copied(self) -> Iterator[None]:
+        """Sharding changes a model for good: while it lasts, everything is done to a copy."""
+        if self._sharding is None:
+            yield
+            return
+        own = (self.model, self.stack, self._replay, self._readout, self._vocabulary)
+        self._take(copied(own, self.model))
+        # A pass that FSDP2 has seen begin must end.
+        self._replay.runs_through = True
+        # The whole embeddings are the pretrained ones.
+        self._vocabulary.returns = False
+        try:
+            yield
+        finally:
+            self._take(own)
+
+    def _take(self, parts: tuple[PreTrainedModel, LayerStack, Replay, Readout, Vocabulary]) -> None:
+        self.model, self.stack, self._replay, self._readout, self._vocabulary = parts
+        self._frozen.model, self._frozen.replay = self.model, self._replay
+
+    @contextmanager
+    def _prepared(self, cell: Cell, bits: RandomBits | None = None, cached: int = 0) -> Iterator[Run]:
         """Model and optimiser as Accelerate wraps them, unwrapped again at the end.
 
         A model alone in its process needs no wrapper: `Steps` sets the precision itself.
@@ -414,11 +471,13 @@ class FineTuning:
         if self.accelerator.scaler is not None:
             # The loss scale that an earlier trial ended with, a diverged one above all, is not this one's.
             self.accelerator.scaler = self._can.new_scaler()
-        alone = self.accelerator.num_processes == 1
+        if self._sharding is not None:
+            self._sharding.shard(self.model, self.stack, cached)
+        bare = self.accelerator.num_processes == 1 or self._sharding is not None
         optimizer = make_optimizer(self.model, self.recipe, cell.learning_rate)
         rows = self._splits.rows(cell.train_size)
         run = Run(
-            model=self.model if alone else self._distributed(),
+            model=self.model if bare else self._distributed(),
             optimizer=self.accelerator.prepare(optimizer),
             parameters=trainable(self.model),
             schedule=Schedule(self.recipe, len(rows)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from objectives import settings
+from objectives.errors import UsageError
 from objectives.settings import setting
 
 AUTO = "auto"
@@ -32,8 +33,24 @@ class Fitting:
         False,
         help="compute the tuned layers again in the backward pass instead of keeping what they computed",
     )
+    shard: bool = setting(
+        False,
+        help="share weights, gradients and optimiser state out over the processes of a trial (FSDP2), for "
+        "models that outgrow one GPU; needs --processes-per-trial 2 or more",
+    )
 
     def __post_init__(self) -> None:
         settings.check(self)
         if self.micro_batch == AUTO:
             object.__setattr__(self, "micro_batch", None)
+
+    def check_shard(self, processes: int, *, compiled: bool = False, precision: str | None = None) -> None:
+        """Refuse `--shard` where there is nothing to share, and with what it has not been built for."""
+        if not self.shard:
+            return
+        if processes == 1:
+            raise UsageError("--shard needs several processes: use it with --processes-per-trial 2 or more")
+        if compiled:
+            raise UsageError("--shard does not run with --compile: leave one of them out")
+        if precision == "fp16":
+            raise UsageError("--shard does not run with --mixed-precision fp16: use bf16 or no")

@@ -75,6 +75,8 @@ class Fit:
     checkpointing: bool = False
     trained_rows: int | None = None
     """Of the word embeddings, where nothing is frozen; None is all of them."""
+    shards: int = 1
+    """Processes that share out weights, gradients and optimiser state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,23 +111,43 @@ class Shapes:
         rows = self.word_rows if fit.trained_rows is None else min(fit.trained_rows, self.word_rows)
         if depth == FULL:
             tuned += self.embeddings - (self.word_rows - rows) * self.word_width
-        on_device = self.embeddings + sum(self.layers) + self.head
-        if fit.cached and not self.host:
+        on_device = self.parameters
+        # On the host they are the pretrained weights themselves where trials are sharded.
+        if fit.cached and (fit.shards > 1 or not self.host):
             on_device -= sum(self.layers[:first])
         # With nothing frozen the trained rows are a second, smaller embedding.
         copies = rows * self.word_width if depth == FULL and rows < self.word_rows else 0
-        weights = (on_device + copies) * _FLOAT
+        weights = on_device + copies
+        gradients, moments = tuned, tuned * _MOMENTS
+        if fit.shards > 1:
+            # Beside its share a process has whole what runs now, twice while it is gathered, what runs next,
+            # and one gradient.
+            words = (rows if depth == FULL else self.word_rows) * self.word_width
+            running = max([words, *(self.layers[first:] if fit.cached else self.layers)])
+            weights = _share(weights - (self.word_rows * self.word_width if copies else 0), fit) + 3 * running
+            trained = max([words if depth == FULL else 0, self.head, *self.layers[first:]])
+            gradients, moments = _share(tuned, fit) + trained, _share(moments, fit)
         if self.host:
             # The pretrained weights, to put back before each trial.
-            weights += (self.embeddings + sum(self.layers) + self.head) * _FLOAT
+            weights += self.parameters
         evaluation = self.largest * _TRANSIENT * max(1, self.forward_tokens // self.tokens)
-        return Footprint(
-            weights=weights,
-            gradients=tuned * _FLOAT,
-            optimiser=tuned * _MOMENTS * _FLOAT,
+        process = _HOST_PROCESS if self.host else DEVICE_PROCESS_BYTES
+        training = Footprint(
+            weights=weights * _FLOAT,
+            gradients=gradients * _FLOAT,
+            optimiser=moments * _FLOAT,
             activations=max(self._activations(depth, fit), evaluation),
-            process=_HOST_PROCESS if self.host else DEVICE_PROCESS_BYTES,
+            process=process,
         )
+        if fit.shards == 1 or self.host or not (fit.cached and first):
+            return training
+        # One process computes the states to be cached, with the whole model.
+        building = Footprint(self.parameters * _FLOAT, 0, 0, evaluation, process)
+        return max(training, building, key=lambda one: one.total)
+
+    @property
+    def parameters(self) -> int:
+        return self.embeddings + sum(self.layers) + self.head
 
     def _activations(self, depth: int, fit: Fit) -> int:
         first, batch = max(depth, 0), fit.micro_batch
@@ -139,6 +161,10 @@ class Shapes:
             inside = sum(layers)
         before = self.kept_before if depth == FULL else 0
         return inside + batch * (before + self.kept_after + _TRANSIENT * self.largest)
+
+
+def _share(parameters: int, fit: Fit) -> int:
+    return -(-parameters // fit.shards)
 
 
 def shapes(config: PretrainedConfig, labels: int, *, tokens: int, precision: str, host: bool) -> Shapes:

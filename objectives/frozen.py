@@ -10,12 +10,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from accelerate.utils import gather_object
+
 from objectives import machine
 from objectives.build_pass import NoRoom, NotFinite
 from objectives.capabilities import capabilities
 from objectives.states import DeviceStates, States
 
 if TYPE_CHECKING:
+    import torch
     from accelerate import Accelerator
     from transformers import PreTrainedModel
 
@@ -36,6 +39,10 @@ class Frozen:
     cache: PrefixCache
     way: Literal["cached", "live"]
     accelerator: Accelerator
+    device: torch.device
+    """Where trials run."""
+    on_device: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Brings a model there that is kept elsewhere."""
     wanted: Callable[[], Collection[int]] = tuple
     """The depths that trials still wait for."""
     _depth: int = field(default=0, init=False)
@@ -83,7 +90,8 @@ class Frozen:
         is_open = self.splits.states is not None
         if self.accelerator.is_main_process and not is_open:
             try:
-                found = self.cache.states(self.splits.builder, depth, self.wanted)
+                with self.on_device():
+                    found = self.cache.states(self.splits.builder, depth, self.wanted)
             except NotFinite as error:
                 fault = error
             except OSError as error:
@@ -91,7 +99,7 @@ class Frozen:
                 stored = f"could not be stored in {self.cache.folder} ({reason})"
                 why = reason if isinstance(error, NoRoom) else stored
             # What a pass held is no part of any trial's memory.
-            machine.give_back_memory(capabilities(self.model.device))
+            machine.give_back_memory(capabilities(self.device))
         self.accelerator.wait_for_everyone()
         if fault is not None:
             raise fault
@@ -100,14 +108,22 @@ class Frozen:
             why = None if found else "are not there"
         if found is not None:
             self.splits.states = self._placed(found)
+        if not self._all_have(self.splits.states is not None):
+            # Others share the cache, and may have added or removed states meanwhile.
+            self.splits.states = None
+            why = why or "are not there for all processes"
         return why
+
+    def _all_have(self, states: bool) -> bool:
+        """Whether every process of the trial has them: layers that run in one must run in all."""
+        return states if self.accelerator.num_processes == 1 else all(gather_object([states]))
 
     def _placed(self, states: States) -> Stored:
         """On the device where they fit beside what training needs there."""
-        free = capabilities(self.model.device).free_bytes()
+        free = capabilities(self.device).free_bytes()
         if free is None or not self._may_place or states.flat.nbytes > DEVICE_SHARE * free:
             return states
-        return DeviceStates(states, self.model.device)
+        return DeviceStates(states, self.device)
 
     @property
     def open_depth(self) -> int | None:

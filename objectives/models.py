@@ -132,7 +132,8 @@ def _hash_folder(folder: Path) -> str:
 class Pretrained:
     """One model in memory with its pretrained weights kept aside."""
 
-    def __init__(self, path: str, task: Task, device: torch.device):
+    def __init__(self, path: str, task: Task, device: torch.device, *, sharded: bool = False):
+        """With `sharded` the model stays in the host's memory, for copies that trials share out."""
         import torch
         from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -152,12 +153,15 @@ class Pretrained:
             output_loading_info=True,
         )
         self._device = device
-        self.model: PreTrainedModel = model.to(device)
+        self.model: PreTrainedModel = model if sharded else model.to(device)
         _set_padding(self.model.config, self.tokenizer)
         new = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
         self.new_parameters = sorted(new & set(dict(self.model.named_parameters())))
         # In the host's memory: on the GPU they would count in every trial's peak.
-        self._weights = {name: can.pin(value.detach().to("cpu", copy=True)) for name, value in self._state()}
+        self._weights = {
+            name: value.detach() if sharded else can.pin(value.detach().to("cpu", copy=True))
+            for name, value in self._state()
+        }
 
     def _state(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self.model.named_parameters()
@@ -204,6 +208,16 @@ class Pretrained:
                 for name, value in self._state():
                     if id(value) in inside:
                         value.copy_(self._weights[name])
+
+    @contextmanager
+    def on_device(self) -> Iterator[None]:
+        """While it lasts, a model kept in the host's memory is on the device, where nobody trains it."""
+        self.model.to(self._device)
+        try:
+            yield
+        finally:
+            for name, value in self._state():
+                value.data = self._weights[name]
 
     def pretrained(self, name: str) -> torch.Tensor:
         """The weight as it was loaded."""

@@ -30,6 +30,8 @@ class Replay:
         self._arity, self._sequence_first = _probe(model, stack)
         self._states: torch.Tensor | None = None
         self._paused = False
+        self.runs_through = False
+        """Whether a forward pass that has all it needs is run to its end nevertheless."""
 
     def load(self, states: torch.Tensor) -> None:
         """The padded states (batch, length, hidden) of the next forward pass."""
@@ -108,13 +110,13 @@ class Replay:
     def capturing(
         self, depths: Sequence[int], keep: Callable[[int, torch.Tensor], None]
     ) -> Iterator[Callable[..., None]]:
-        """A forward that stops after the deepest of `depths` and hands each one's states to `keep`."""
+        """A forward that hands each depth's states to `keep`, and stops after the deepest."""
 
         def hook(depth: int) -> Callable[..., None]:
             def taken(_module: nn.Module, _args: Any, output: Any) -> None:
                 states = output if self._arity == 0 else output[0]
                 keep(depth, states.transpose(0, 1) if self._sequence_first else states)
-                if depth == max(depths):
+                if depth == max(depths) and not self.runs_through:
                     raise _Stop
 
             return taken
@@ -126,7 +128,8 @@ class Replay:
                 model(**inputs)
             except _Stop:
                 return
-            raise RuntimeError(f"{type(model).__name__} never ran layer {max(depths)}")
+            if not self.runs_through:
+                raise RuntimeError(f"{type(model).__name__} never ran layer {max(depths)}")
 
         try:
             yield forward

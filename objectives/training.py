@@ -13,6 +13,7 @@ import torch
 
 from objectives.capabilities import capabilities
 from objectives.contract import CurvePoint
+from objectives.sharding import like, whole
 from objectives.splits import TEST
 
 if TYPE_CHECKING:
@@ -70,11 +71,12 @@ class Run:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Everything that the rest of the training depends on, until the next step: what all processes of the
-        trial have alike, and what this one has for itself."""
+        trial have alike (its tensors in the first process alone, where they are sharded), and what this one
+        has for itself."""
         alike = {
-            "parameters": [parameter.detach() for parameter in self.parameters],
-            "scored": self.scored,
-            "optimizer": self.optimizer.state_dict(),
+            "parameters": whole([parameter.detach() for parameter in self.parameters]),
+            "scored": whole(self.scored),
+            "optimizer": whole(self.optimizer.state_dict()),
             "scaler": None if self.optimizer.scaler is None else self.optimizer.scaler.state_dict(),
             "learning_rate": self.learning_rate.state_dict(),
             "progress": {**vars(self.progress), "curve": [asdict(point) for point in self.progress.curve]},
@@ -99,10 +101,10 @@ class Run:
         """Go on from such a state of the same trial, both parts of it."""
         with torch.no_grad():
             for parameter, value in zip(self.parameters, state["parameters"], strict=True):
-                parameter.copy_(value)
+                parameter.copy_(like(value, parameter))
         device = self.loss_sum.device
-        self.scored = [value.to(device) for value in state["scored"]]
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.scored = [like(v, p) for v, p in zip(state["scored"], self.parameters, strict=False)]
+        self.optimizer.load_state_dict(self._shared_out(state["optimizer"]))
         if state["scaler"] is not None:
             self.optimizer.scaler.load_state_dict(state["scaler"])
         self.learning_rate.load_state_dict(state["learning_rate"])
@@ -112,6 +114,15 @@ class Run:
         set_random_state(state["random"], device)
         if self.bits is not None:
             self.bits.state = state["bits"]
+
+    def _shared_out(self, optimizer: dict[str, Any]) -> dict[str, Any]:
+        """The optimiser's state, each tensor kept as the parameter that it belongs to."""
+        ordered = [p for group in self.optimizer.param_groups for p in group["params"]]
+        state = {
+            number: {name: like(value, ordered[number]) for name, value in values.items()}
+            for number, values in optimizer["state"].items()
+        }
+        return {**optimizer, "state": state}
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 class Vocabulary:
     """A model's word embeddings, and the tokens that any of its data holds."""
 
-    def __init__(self, model: PreTrainedModel, data: Iterable[Encoded]):
+    def __init__(self, model: PreTrainedModel, data: Iterable[Encoded], device: torch.device | None = None):
+        """`device` is where trials run, if it is not where the model is kept."""
+        self.returns = True
+        """Whether the whole embeddings take over what their rows learnt."""
         module = model.get_input_embeddings()
-        self._module = module if isinstance(module, nn.Embedding) and not _shared(module, model) else None
+        self._module = module if isinstance(module, nn.Embedding) and not is_shared(module, model) else None
         if self._module is None:
             return
         used = torch.zeros(self._module.num_embeddings, dtype=torch.bool)
@@ -35,7 +38,7 @@ class Vocabulary:
             used[self._module.padding_idx] = True
         self._rows = used.nonzero().squeeze(1).to(model.device)
         # A token that no data holds has no place, and looking it up fails.
-        self._places = torch.where(used, used.cumsum(0) - 1, -1).to(model.device)
+        self._places = torch.where(used, used.cumsum(0) - 1, -1).to(device or model.device)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -58,14 +61,26 @@ class Vocabulary:
             handle.remove()
             learnt = module.weight.detach()
             module.weight, module.padding_idx = whole, padding
-            with torch.no_grad():
-                whole[self._rows] = learnt
+            if self.returns:
+                self._put(whole, learnt)
+
+    def completed(self, whole: torch.Tensor, learnt: torch.Tensor) -> torch.Tensor:
+        """Whole embeddings with the rows that were trained alone."""
+        if learnt.shape == whole.shape:
+            return learnt
+        found = whole.clone()
+        self._put(found, learnt)
+        return found
+
+    def _put(self, whole: torch.Tensor, learnt: torch.Tensor) -> None:
+        with torch.no_grad():
+            whole[self._rows] = learnt
 
     def _place(self, _module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (self._places[inputs[0]], *inputs[1:])
 
 
-def _shared(embeddings: nn.Embedding, model: nn.Module) -> bool:
+def is_shared(embeddings: nn.Embedding, model: nn.Module) -> bool:
     """Whether another module computes with the same weight, which must then stay whole."""
     owners = [m for m in model.modules() if any(p is embeddings.weight for p in m._parameters.values())]
     return len(owners) > 1

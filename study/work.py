@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         answering=Answering(**flags.given(Answering, arguments)),
         fitting=Fitting(**flags.given(Fitting, arguments)),
     )
+    places.fitting.check_shard(working.processes_per_trial)
     storage = command.storage_url(arguments.storage)
     studies = tuple(dict.fromkeys(arguments.study))
     if arguments.events:

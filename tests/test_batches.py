@@ -61,6 +61,19 @@ def test_processes_share_a_batch_and_its_mean(split: Split) -> None:
     )
 
 
+def test_processes_take_part_in_every_micro_batch(split: Split) -> None:
+    parts = [list(Loader(CPU, p, 2, micro_batch=1).training(split, [rows(0, 1, 2)])) for p in (0, 1)]
+    assert [[batch.ends_step for batch in part] for part in parts] == [[False, True]] * 2
+    assert sorted(batch.rows[0] for batch in parts[0]) == [0, 2]
+    assert [(batch.rows.tolist(), batch.weight) for batch in parts[1]] == [([1], 1 / 3), ([0], 0.0)]
+
+
+def test_processes_evaluate_as_many_batches_where_they_must(split: Split) -> None:
+    parts = [list(Loader(CPU, process, 3, together=True).evaluation(split)) for process in range(3)]
+    assert len({len(part) for part in parts}) == 1
+    assert {row for part in parts for batch in part for row in batch.rows} == set(range(7))
+
+
 def test_an_evaluation_sees_every_example_once(split: Split) -> None:
     seen = [
         row

@@ -152,11 +152,13 @@ def test_what_cannot_fit_is_refused_before_anything_is_planned(large: list[str],
     assert not list(tmp_path.glob("elsa.db*"))
 
 
+@pytest.mark.slow
 def test_what_fits_is_planned(large: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert launch.main([*large, "--frozen-layers", "12,24", "--memory-limit", "7G"]) == 0
     assert "planned: sst2-large-grid" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_refusal_names_what_would_fit(large: list[str]) -> None:
     few = ["--frozen-layers", "12,24", "--max-length", "16", "--batch-size", "4096", "--memory-limit", "7G"]
     with pytest.raises(

@@ -159,6 +159,11 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
     )
     if request.launching.extend and request.working.join_only:
         raise UsageError("--extend plans and --join-only never does: leave one of them out")
+    request.fitting.check_shard(
+        request.working.processes_per_trial,
+        compiled=request.recipe.get("compile", False),
+        precision=request.recipe.get("mixed_precision"),
+    )
     if request.launching.settle and (request.launching.extend or request.working.join_only):
         raise UsageError("--settle adds cells of its own: leave out --extend and --join-only")
     return request

@@ -62,6 +62,7 @@ class Memory:
             cached=recipe.prefix == "cached",
             checkpointing=self.fitting.gradient_checkpointing,
             trained_rows=request.words,
+            shards=self.processes if self.fitting.shard else 1,
         )
 
     def needed(self, request: StudyRequest, fit: Fit) -> Mapping[int, Footprint]:
@@ -90,9 +91,12 @@ class Memory:
         fit = self.fit(request)
         where = "on a CPU" if self.host else "on a GPU"
         checkpointed = ", gradient checkpointing" if fit.checkpointing else ""
+        sharded = f", sharded over {fit.shards} processes" if fit.shards > 1 else ""
+        # Sharded trials were found further off.
+        within = "" if sharded else f" to within {TOLERANCE:.0%}"
         lines = [
             f"memory of a process {where} with a micro-batch of {fit.micro_batch} of {request.longest} "
-            f"tokens{checkpointed}, estimated to within {TOLERANCE:.0%}:"
+            f"tokens{checkpointed}{sharded}, estimated{within}:"
         ]
         for depth, one in self.needed(request, fit).items():
             lines.append(f"  frozen_layers {depth_name(depth)}: {_gb(one.total)} = {one}")
@@ -133,6 +137,10 @@ class Memory:
             ways.append("use --gradient-checkpointing")
         elif not fit.checkpointing and fits(checkpointing=True, micro_batch=1):
             ways.append("use --gradient-checkpointing with --micro-batch 1")
+        if fit.shards == 1 and self.processes > 1 and fits(shards=self.processes):
+            ways.append("use --shard")
+        if fit.shards > 1 and fit.cached and fits(cached=False):
+            ways.append("use --prefix live")
         ways += self._deeper(request, fit)
         return ", or ".join(ways)
 

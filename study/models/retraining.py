@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, CurvePoint, TrialRecord
@@ -35,7 +35,9 @@ def retrain(
     from objectives.finetune import FineTuning
 
     _as_many_threads(recorded)
-    objective = make_objective(spec, places)
+    # In this process alone, however many trained it then.
+    alone = replace(places, fitting=replace(places.fitting, shard=False))
+    objective = make_objective(spec, alone)
     assert isinstance(objective, FineTuning)
     objective.keep_scored()
     record = objective(cell, report)
