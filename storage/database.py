@@ -27,7 +27,7 @@ from storage.engine import make_engine
 from storage.lease import Lease
 from storage.locks import database_lock
 from storage.outage import Patience, one_line
-from storage.schema import DIRECTIONS, STUDIES, STUDY_ATTRIBUTES
+from storage.schema import DIRECTIONS, METRIC_NAMES, STUDIES, STUDY_ATTRIBUTES, STUDY_SYSTEM_ATTRIBUTES
 from storage.studies import StoredStudy
 from storage.terms import Terms, Wishes, read_terms
 
@@ -130,11 +130,12 @@ class Database:
         return found
 
     def create_study(
-        self, name: str, attributes: Mapping[str, Any], *, minimize: bool = False
+        self, name: str, attributes: Mapping[str, Any], *, metric: str | None = None, minimize: bool = False
     ) -> StoredStudy:
         """The study with its attributes, at once; one that exists is returned as it is.
 
-        Of the trials' values the highest is the best, with `minimize` the lowest.
+        Of the trials' values the highest is the best, with `minimize` the lowest. Optuna and its dashboard
+        call the value `metric`.
         """
         direction = StudyDirection.MINIMIZE if minimize else StudyDirection.MAXIMIZE
 
@@ -142,7 +143,7 @@ class Database:
             with self.lock("studies"):
                 found = self._find(name)
                 if found is None:
-                    self._insert(name, attributes, direction)
+                    self._insert(name, attributes, direction, metric)
                     found = self._find(name)
                 assert found is not None
                 return found
@@ -171,7 +172,9 @@ class Database:
             self._limits.response_seconds = terms.response_seconds
             self.engine.dispose()
 
-    def _insert(self, name: str, attributes: Mapping[str, Any], direction: StudyDirection) -> None:
+    def _insert(
+        self, name: str, attributes: Mapping[str, Any], direction: StudyDirection, metric: str | None
+    ) -> None:
         attributes = {**attributes, **self._wishes.terms().attributes()}
         with self.write() as connection:
             connection.execute(insert(STUDIES).values(study_name=name))
@@ -184,6 +187,9 @@ class Database:
                     for key, value in attributes.items()
                 ],
             )
+            if metric is not None:
+                named = {"key": METRIC_NAMES, "value_json": json.dumps([metric])}
+                connection.execute(insert(STUDY_SYSTEM_ATTRIBUTES).values(study_id=study_id, **named))
 
     def close(self) -> None:
         """Claims that are still open end as those of a dead worker do."""

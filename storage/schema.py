@@ -27,6 +27,9 @@ USER_ATTRIBUTES = models.TrialUserAttributeModel.__table__
 SYSTEM_ATTRIBUTES = models.TrialSystemAttributeModel.__table__
 HEARTBEATS = models.TrialHeartbeatModel.__table__
 
+METRIC_NAMES = "study:metric_names"
+"""Where Optuna keeps the names of a study's values."""
+
 REVISION = "v3.2.0.a"
 """Optuna's schema revision that this package writes to."""
 

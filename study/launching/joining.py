@@ -67,8 +67,9 @@ def _add(study: StoredStudy, found: Settling) -> None:
 
 
 def _planned(database: Database, request: StudyRequest, extend: bool, retry_failed: bool) -> StoredStudy:
-    minimize = not describe(request.spec.metric).higher_is_better
-    study = database.create_study(request.name, _attributes(request.spec), minimize=minimize)
+    metric = request.spec.metric
+    minimize = not describe(metric).higher_is_better
+    study = database.create_study(request.name, _attributes(request.spec), metric=metric, minimize=minimize)
     if extend:
         lists = protocols.get(request.spec.protocol).extendable
 
