@@ -183,7 +183,7 @@ def _running(connection: Connection, study_id: int, now: datetime) -> tuple[Runn
         Running(
             number=row.number,
             cell=cells[row.trial_id],
-            worker=about[row.trial_id].get("worker", ""),
+            worker=printable(str(about[row.trial_id].get("worker", ""))),
             attempt=len(about[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
             seconds=_seconds(now, row.datetime_start) if row.datetime_start else 0.0,
             silent_seconds=_seconds(now, row.heartbeat) if row.heartbeat else None,
@@ -208,7 +208,7 @@ def _failures(connection: Connection, study_id: int, now: datetime) -> tuple[Fai
         Failure(
             number=row.number,
             cell=cells[row.trial_id],
-            worker=about[row.trial_id].get("worker", ""),
+            worker=printable(str(about[row.trial_id].get("worker", ""))),
             attempt=len(about[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
             reason=printable(str(about[row.trial_id].get("reason", ""))),
             final=bool(about[row.trial_id].get(rows.FINAL)),

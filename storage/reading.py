@@ -152,7 +152,7 @@ def stored_trials(connection: Connection, study_id: int) -> list[StoredTrial]:
                 cell=cell,
                 record=from_attributes(attributes, score) if complete and score is not None else None,
                 reason=_printable(attributes.get("reason")),
-                worker=attributes.get("worker"),
+                worker=_printable(attributes.get("worker")),
                 attempt=len(system[row.trial_id].get(rows.RETRY_HISTORY, ())) + 1,
                 started=_aware(row.datetime_start),
                 ended=_aware(row.datetime_complete),

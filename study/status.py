@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     database = Database.open(command.storage_url(arguments.storage))
     try:
         if arguments.watch is None:
-            print(_text(arguments, database))
+            print(_text(database, arguments.study, as_json=arguments.json))
             return 0
-        return _watch(arguments, database)
+        return _watch(database, arguments.study, as_json=arguments.json, every=arguments.watch)
     finally:
         database.close()
 
@@ -62,28 +62,28 @@ def standings(database: Database, names: Sequence[str]) -> list[Standing]:
     return [read_standing(database.study(name)) for name in names or database.study_names()]
 
 
-def _text(arguments: argparse.Namespace, database: Database) -> str:
-    found = standings(database, arguments.study)
-    if arguments.json:
-        return json.dumps([standing.to_dict() for standing in found], indent=None if arguments.watch else 2)
+def _text(database: Database, names: Sequence[str], *, as_json: bool, indent: int | None = 2) -> str:
+    found = standings(database, names)
+    if as_json:
+        return json.dumps([standing.to_dict() for standing in found], indent=indent)
     if not found:
         return f"{database.display_url} holds no studies yet"
     return f"{database.display_url}\n\n" + "\n\n".join(standing.render() for standing in found)
 
 
-def _watch(arguments: argparse.Namespace, database: Database) -> int:
+def _watch(database: Database, names: Sequence[str], *, as_json: bool, every: float) -> int:
     from study.workers.interrupts import Interrupts, Stopped
 
-    clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() and not arguments.json else ""
+    clear = "\x1b[H\x1b[2J" if sys.stdout.isatty() and not as_json else ""
     try:
         with Interrupts(database.hurry) as interrupts:
             while True:
                 with interrupts.allowed():
-                    text = _text(arguments, database)
-                    heading = "" if arguments.json else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
-                    sys.stdout.write(f"{clear}{heading}{text}\n" + ("" if clear or arguments.json else "\n"))
+                    text = _text(database, names, as_json=as_json, indent=None)
+                    heading = "" if as_json else f"{datetime.now():%Y-%m-%d %H:%M:%S}  "
+                    sys.stdout.write(f"{clear}{heading}{text}\n" + ("" if clear or as_json else "\n"))
                     sys.stdout.flush()
-                    time.sleep(arguments.watch)
+                    time.sleep(every)
     except Stopped as stopped:
         return 0 if stopped.signum == signal.SIGINT else 128 + stopped.signum
 

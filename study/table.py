@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from study.cli.command import add_storage, new_parser, note, run
+from study.cli.words import counted
 from study.reporting.files import check_file, write_text
-from study.reporting.names import count
 
 EXAMPLES = """\
   elsa table > trials.csv
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         note(f"skipped studies of other software: {', '.join(skipped)}")
     if arguments.out:
         write_text(arguments.out, to_csv(table))
-        print(f"{count(len(table), 'trial')} written to {arguments.out}")
+        print(f"{counted(len(table), 'trial')} written to {arguments.out}")
     else:
         sys.stdout.write(to_csv(table))
     return 0

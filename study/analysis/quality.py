@@ -18,6 +18,7 @@ from study.analysis.chance import ASSUMED
 from study.analysis.measure import Measured, Pairing
 from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, total
 from study.analysis.selection import Select, SelectedBy, selected_by
+from study.cli.words import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,11 +235,12 @@ def _notes(measured: Measured, pairing: Pairing, depths: Sequence[DepthScore]) -
 def _count_notes(group: Group) -> list[str]:
     counts = total([depth.counts for depth in group.depths])
     told = {
-        "failed": f"{counts.failed} failed trials ({counts.failed_cells} cells never completed)",
-        "diverged": f"{counts.diverged} diverged runs (not in the means)",
-        "collapsed": f"{counts.collapsed} runs collapsed (not in the means)",
-        "unfinished": f"{counts.unfinished} trials not finished",
-        "removed": f"{counts.removed} runs removed from the means by the outlier filter",
+        "failed": f"{counted(counts.failed, 'failed trial')} "
+        f"({counted(counts.failed_cells, 'cell')} never completed)",
+        "diverged": f"{counted(counts.diverged, 'diverged run')} (not in the means)",
+        "collapsed": f"{counted(counts.collapsed, 'run')} collapsed (not in the means)",
+        "unfinished": f"{counted(counts.unfinished, 'trial')} not finished",
+        "removed": f"{counted(counts.removed, 'run')} removed from the means by the outlier filter",
     }
     notes = [text for name, text in told.items() if getattr(counts, name)]
     if group.duplicates:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from objectives.contract import Cell, Recipe
 from study import protocols
 from study.cli.command import duration
+from study.cli.words import counted
 from study.progress.pace import steps, weight
 from study.workers.jobs import Places, make_objective
 
@@ -34,7 +35,7 @@ def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) 
     outlook = protocol.outlook(spec)
     then = f" now, {outlook}" if outlook else ""
     marks = "".join(f"  ({mark})" for mark in ("demo", "recorded", "quick") if getattr(spec, mark))
-    lines = [f"{request.name}: {len(cells)} cells{then}{marks}"]
+    lines = [f"{request.name}: {counted(len(cells), 'cell')}{then}{marks}"]
     lines += [f"  {told}" for told in (request.told, *spec.remarks) if told]
     lines += [f"  {cell}" for cell in cells]
     if request.train_examples is not None:
@@ -44,9 +45,12 @@ def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) 
         counts = [steps(spec, cell, request.train_examples) for cell in every]
         each = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
         lines.append(f"  {_recipe(spec.recipe)}")
-        lines.append(f"  {sum(counts):,} training steps, {each} per cell")
+        lines.append(f"  {counted(sum(counts), 'training step')}, {each} per cell")
         lines += [f"  {line}" for line in memory.lines(request)]
         memory.check(request)
+        if places.fitting.shard:
+            lines.append("  no time is estimated with --shard: this process alone might not hold the model")
+            return lines
         objective = make_objective(spec, places)
         assert isinstance(objective, FineTuning)
         lines.append(f"  {_time(request, every, objective, workers)}")
@@ -56,10 +60,12 @@ def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) 
 
 
 def _recipe(recipe: Recipe) -> str:
+    evaluations = math.ceil(recipe.epochs * recipe.evaluations_per_epoch)
+    score = f"{recipe.score} of {evaluations} evaluations" if evaluations > 1 else "of one evaluation"
     return (
-        f"{recipe.epochs:g} epochs of batch {recipe.batch_size}, at most {recipe.max_length} tokens, "
-        f"{recipe.optimizer}, precision {recipe.mixed_precision}, prefix {recipe.prefix}, "
-        f"score {recipe.score} of {math.ceil(recipe.epochs * recipe.evaluations_per_epoch)} evaluations"
+        f"{counted(recipe.epochs, 'epoch')} of batch {recipe.batch_size}, "
+        f"at most {recipe.max_length} tokens, {recipe.optimizer}, "
+        f"precision {recipe.mixed_precision}, prefix {recipe.prefix}, score {score}"
     )
 
 

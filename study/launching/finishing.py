@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from study import protocols
 from study.cli.command import note
 from study.cli.sizes import size_text
+from study.cli.words import counted
 from study.launching.inputs import Launching
 from study.workers.jobs import Places, kept_models
 from study.workers.options import Caching
@@ -70,7 +71,10 @@ def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places)
         publish_last(studies, note, reading)
     failed = sum(outcome.state == "FAIL" for found in reading.outcomes.values() for outcome in found)
     if failed:
-        note(f"{failed} cells ended without a result; see `elsa status`, or run again with --retry-failed")
+        note(
+            f"{counted(failed, 'cell')} ended without a result; see `elsa status`, "
+            f"or run again with --retry-failed"
+        )
         return 0 if launching.accept_failed else 1
     return 0
 

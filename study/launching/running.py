@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from study.cli.words import counted
 from study.launching import here
 from study.launching.arguments import LaunchRequest
 from study.launching.finishing import finish, publishing, tell_cache
@@ -113,12 +114,15 @@ def _run(
     for line in _introduction(requests):
         print(line)
     if request.working.workers == 0:
-        print(f"planned: {names} in {where}, {waiting} cells to run. Run them with: {_work_command(studies)}")
+        print(
+            f"planned: {names} in {where}, {counted(waiting, 'cell')} to run. "
+            f"Run them with: {_work_command(studies)}"
+        )
         return 0
     if waiting == 0:
         print(f"nothing to run: all cells of {names} in {where} are finished")
     else:
-        print(f"{names} in {where}: {waiting} of {total} cells to run")
+        print(f"{names} in {where}: {waiting} of {counted(total, 'cell')} to run")
         with publishing(studies):
             code = _work(request, studies, shares, asked)
         if code is not None:

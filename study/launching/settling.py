@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, UsageError
 from study.cli.command import note
+from study.cli.words import counted
 from study.launching.request import StudyRequest
 from study.specs.study_spec import StudySpec
 
@@ -108,7 +109,6 @@ def _of_plan(plan: SettlePlan, point: OperatingPoint, analysis: Analysis, first:
 def _said(plan: SettlePlan | None, point: OperatingPoint, cells: Sequence[Cell]) -> str:
     from objectives.depths import ranges
     from study.analysis.planner import POWER
-    from study.reporting.names import count
 
     if point.status != "ok":
         return f"no answer, so nothing to settle: {point.reason}"
@@ -116,11 +116,12 @@ def _said(plan: SettlePlan | None, point: OperatingPoint, cells: Sequence[Cell])
         return "settled already"
     where = f"{ranges(plan.frozen_layers)} frozen"
     if cells and plan.unmeasured:
-        return f"{count(len(cells), 'cell')} added, at {where}, which were not run"
+        return f"{counted(len(cells), 'cell')} added, at {where}, which were not run"
     if cells:
         return (
-            f"{count(len(cells), 'cell')} added: {count(plan.seeds or 0, 'more seed')} at {where} and at the "
-            f"full model settle it with {POWER:.0%} power, if the depths are as good as they look now"
+            f"{counted(len(cells), 'cell')} added: {counted(plan.seeds or 0, 'more seed')} at {where} "
+            f"and at the full model settle it with {POWER:.0%} power, "
+            "if the depths are as good as they look now"
         )
     needed = "more than 1,000" if plan.seeds is None else f"about {plan.seeds:,}"
     return (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from objectives.metrics import describe, display_name
 from objectives.readers import HUB, hub_parts
 from study.analysis.costs import costs
+from study.cli.words import counted
 from study.reporting import names
 from study.reporting.content import telling
 from study.reporting.text import escape, markdown
@@ -160,7 +161,7 @@ def _numbers(spec: StudySpec, choice: Choice, record: TrialRecord, reading: Read
     depth = choice.curve.at(choice.cell.frozen_layers)
     if depth is not None and depth.score is not None:
         spread = "" if depth.score_low is None else f" [{depth.score_low:.4f} to {depth.score_high:.4f}]"
-        seeds = names.count(choice.runs, "seed")
+        seeds = counted(choice.runs, "seed")
         rows.append(
             (f"mean {names.metric_name(spec.metric)} of {seeds}, 95 % interval", f"{depth.score:.4f}{spread}")
         )

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from study.cli.command import duration
+from study.cli.words import counted
 from study.progress.standing import Standing, read_standing
 
 if TYPE_CHECKING:
@@ -113,9 +114,9 @@ class Board:
                 row.cell, row.doing = None, "stopped"
                 return f"{event.cell}  released; another worker can pick it up"
             case "planned":
-                return f"planned {counted(event.trials, 'more cell')}"
+                return f"planned {counted(event.trials or 0, 'more cell')}"
             case "reaped":
-                return f"{counted(event.trials, 'trial')} of dead workers will be run again"
+                return f"{counted(event.trials or 0, 'trial')} of dead workers will be run again"
             case "unwatched":
                 return event.reason
             case "idle" if event.counts is not None:
@@ -153,7 +154,8 @@ class Board:
             left = [standing.seconds_left(self._workers) for standing in self._standings.values()]
             known = [seconds for seconds in left if seconds is not None]
             phase = " of this phase" if any(s.phased for s in self._standings.values()) else ""
-            text = f"{duration(sum(known))} left{phase}" if len(known) == len(left) else "time left unknown"
+            least = "" if len(known) == len(left) else "more than "
+            text = f"{least}{duration(sum(known))} left{phase}" if sum(known) else "time left unknown"
             self._told = (text, time.monotonic())
         return text
 
@@ -166,8 +168,3 @@ class Board:
             return max(0.0, spent / row.done * (1 - row.done))
         timing = self._standings[row.study].timing
         return None if timing is None else max(0.0, timing.seconds(row.cell) - spent)
-
-
-def counted(number: int | None, thing: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{number or 0:,} {thing}{'' if number == 1 else 's'}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from objectives.contract import Cell
 from study import protocols
 from study.cli.command import duration
+from study.cli.words import counted
 from study.progress.pace import Timing
 from study.specs.study_spec import StudySpec
 
@@ -125,7 +126,7 @@ class Standing:
         counts = found.counts
         lines = [
             f"{self.name}{self._marks()}",
-            f"  {self.total} cells: {counts.complete} done, {counts.running} running, "
+            f"  {counted(self.total, 'cell')}: {counts.complete} done, {counts.running} running, "
             f"{counts.waiting} waiting, {counts.failed} failed",
         ]
         if found.best is not None:

@@ -136,7 +136,7 @@ def _advice(point: OperatingPoint) -> str:
         return f"Fine-tune all {total} layers and freeze the embeddings"
     if frozen == 0:
         return f"Fine-tune all {total} layers"
-    return f"Fine-tune the last {'' if tuned == 1 else f'{tuned} '}of {total} layers"
+    return f"Fine-tune {'only the last' if tuned == 1 else f'the last {tuned}'} of {total} layers"
 
 
 def _kept(point: OperatingPoint, thresholds: Sequence[float]) -> str:

@@ -15,6 +15,7 @@ from study.analysis.tested_points import tested
 from study.cli.command import default_display
 from study.cli.flags import command_line
 from study.cli.slugs import slug
+from study.cli.words import counted
 from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, making, names, tables
 from study.reporting import paper_tables as beside
 from study.reporting import point_tables as points
@@ -132,7 +133,7 @@ def _with_files_apart(sections: Iterable[Section]) -> tuple[Section, ...]:
 
 
 def _unfinished(analysis: Analysis) -> list[str]:
-    left = names.count(analysis.counts.unfinished, "trial")
+    left = counted(analysis.counts.unfinished, "trial")
     told = f"NOT FINISHED: {left} waiting or running; the answer may change."
     return [told] if analysis.counts.unfinished else []
 
@@ -266,12 +267,12 @@ def _learning(analysis: Analysis, provenance: Provenance) -> Section:
 
 def _trust(table: pd.DataFrame | None, analysis: Analysis, provenance: Provenance) -> Section:
     counts = analysis.counts
-    counted = (
-        f"{names.count(analysis.trials, 'trial')}: {counts.complete:,} complete, {counts.failed:,} failed, "
+    states = (
+        f"{counted(analysis.trials, 'trial')}: {counts.complete:,} complete, {counts.failed:,} failed, "
         f"{counts.collapsed:,} collapsed, {counts.diverged:,} diverged, {counts.unfinished:,} unfinished, "
         f"{counts.removed:,} filtered out."
     )
-    blocks: list[Block] = [Bullets(caveats(analysis, provenance)), Words(counted)]
+    blocks: list[Block] = [Bullets(caveats(analysis, provenance)), Words(states)]
     blocks.append(failures_table(table, analysis))
     found = notes(analysis)
     if found:

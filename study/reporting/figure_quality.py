@@ -9,6 +9,7 @@ from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
+from study.cli.words import counted
 from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series, curve_key
@@ -174,7 +175,7 @@ def _line(known: Sequence[DepthScore], curve: Curve, own: theme.Style, label: st
                 depth_name(d.frozen_layers),
                 names.interval(d.relative_low, d.relative_high),
                 d.score,
-                names.count(len(d.scores), "run"),
+                counted(len(d.scores), "run"),
                 names.rate(d.learning_rate),
             ]
             for d in known

@@ -7,6 +7,7 @@ from typing import Any
 
 from objectives.depths import depth_name
 from study.analysis.quality import Curve, RateScore
+from study.cli.words import counted
 from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series
@@ -103,7 +104,7 @@ def depth_rate_figure(curve: Curve, *, tall: bool) -> Figure:
 def _told(curve: Curve, depth: int, cell: RateScore | None) -> str:
     if cell is None:
         return ""
-    metric, runs = theme.words(names.metric_name(curve.metric)), names.count(cell.runs, "run")
+    metric, runs = theme.words(names.metric_name(curve.metric)), counted(cell.runs, "run")
     where = f"{depth_name(depth)} frozen, rate {names.rate(cell.learning_rate)}"
     return f"{where}<br>{metric} {_number(cell.score, 4)}, {runs}"
 

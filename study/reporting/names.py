@@ -50,11 +50,6 @@ def places(curves: Sequence[Curve]) -> list[str]:
 metric_name = metrics.display_name
 
 
-def count(number: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 def percent(share: float | None, digits: int = 1, *, beside: Iterable[float] = ()) -> str:
     """With more digits where rounding would put the share on a threshold that it misses."""
     if share is None:

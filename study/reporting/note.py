@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from objectives.depths import ranges
 from study import protocols
+from study.cli.words import counted
 from study.reporting import making, names
 from study.reporting.content import WARNINGS, telling
 from study.reporting.document import Code, Document, Row, Section, Table, Words, label
@@ -27,8 +28,9 @@ def note(study: StoredStudy, reading: Reading, analysis: Analysis | None) -> str
     spec, outcomes = reading.spec(study.name), reading.outcomes[study.name]
     counts = Counter(outcome.state for outcome in outcomes)
     state = (
-        f"{counts['COMPLETE']} cells complete, {counts['FAIL']} failed, {counts['RUNNING']} running, "
-        f"{counts['WAITING']} waiting. {sentence(protocols.explained(spec, outcomes))}"
+        f"{counted(counts['COMPLETE'], 'cell')} complete, {counts['FAIL']} failed, "
+        f"{counts['RUNNING']} running, {counts['WAITING']} waiting. "
+        f"{sentence(protocols.explained(spec, outcomes))}"
     )
     if analysis is None or not counts["COMPLETE"]:
         said = Document(title=f"{spec.model} on {names.task_name(spec.task)}", badges=badges(spec))

@@ -9,7 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from study.reporting import names, theme
+from study.cli.words import counted
+from study.reporting import theme
 from study.reporting.document import Document, Key
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _environment() -> Environment:
     found.filters |= {
         "colour": theme.colour,
         "columns": columns,
-        "count": names.count,
+        "count": counted,
         "drawn": _drawn,
         "prose": _prose,
     }

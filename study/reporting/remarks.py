@@ -10,6 +10,7 @@ from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
+from study.cli.words import counted
 from study.reporting import names
 from study.reporting.answer import CLOSE
 from study.reporting.document import Remark
@@ -28,7 +29,7 @@ def caveats(analysis: Analysis, provenance: Provenance) -> tuple[Remark, ...]:
     if any(c.selected_by == "selection score" for c in analysis.curves):
         found.append(Remark("Learning rates were chosen on a held-out share of the training data."))
     if analysis.outliers == "paper":
-        removed = names.count(analysis.counts.removed, "run")
+        removed = counted(analysis.counts.removed, "run")
         found.append(
             Remark(
                 f"The paper's outlier filter took {removed} out; means, intervals and probabilities are "
@@ -55,7 +56,7 @@ def _runs(analysis: Analysis) -> list[Remark]:
     if not runs:
         return []
     low, high = min(runs), max(runs)
-    span = names.count(high, "run") if low == high else f"{low} to {high} runs"
+    span = counted(high, "run") if low == high else f"{low} to {high} runs"
     verb = "is" if low == high == 1 else "are"
     with_examples = [c for c in analysis.curves if c.test_examples is not None]
     if len(with_examples) == len(analysis.curves):

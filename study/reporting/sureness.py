@@ -9,7 +9,7 @@ from study.analysis.analyse import Analysis
 from study.analysis.model_points import ModelPoint
 from study.analysis.planner import POWER, SETTLED, SettlePlan
 from study.analysis.points import OperatingPoint
-from study.reporting.names import count
+from study.cli.words import counted
 
 MOSTLY = 0.5
 """Of the doubt; where the test set's part is larger, more test data helps more than more seeds."""
@@ -97,7 +97,7 @@ def _plan(plan: SettlePlan, point: OperatingPoint) -> str:
         return f"Runs at {depths} would settle it{launch}."
     if plan.worthwhile and plan.seeds is not None:
         return (
-            f"{count(plan.seeds, 'more seed')} at {depths} and at the full model would settle it with "
+            f"{counted(plan.seeds, 'more seed')} at {depths} and at the full model would settle it with "
             f"{100 * POWER:.0f} % power{launch}."
         )
     return f"Settling it would take {needed(plan)}: settle for {settle_for(plan, point)}."
@@ -108,7 +108,7 @@ def at_depths(plan: SettlePlan) -> str:
 
 
 def needed(plan: SettlePlan) -> str:
-    return "more than 1,000 more seeds" if plan.seeds is None else f"about {count(plan.seeds, 'more seed')}"
+    return "more than 1,000 more seeds" if plan.seeds is None else f"about {counted(plan.seeds, 'more seed')}"
 
 
 def settle_for(plan: SettlePlan, point: OperatingPoint) -> str:

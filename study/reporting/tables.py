@@ -84,6 +84,7 @@ def quality_table(analysis: Analysis) -> Table:
             get=_of_depth(lambda d: d.success),
             show=lambda share: names.percent(share, 0),
             shown=any(d.success is not None and d.success < 1 for c in analysis.curves for d in c.depths),
+            note="Learned: the share of the runs at the chosen rate that did; the score is theirs.",
         ),
         Column("failed", "failed", get=_of_depth(lambda d: d.counts.failed), seldom=True),
         Column("diverged", "diverged", get=_of_depth(lambda d: d.counts.diverged), seldom=True),
@@ -104,8 +105,8 @@ def quality_table(analysis: Analysis) -> Table:
 
 
 _COLLAPSED = (
-    "Collapsed: runs of the depth, at any rate, that learned nothing beside others that did. Learned: "
-    "the share of the runs at the chosen rate that did; the score is theirs."
+    "Collapsed: runs of the depth, at any rate, that learned nothing beside others that did; they are not in "
+    "the score."
 )
 
 

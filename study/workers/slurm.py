@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from objectives.contract import UsageError
 from objectives.private_files import own_folder
 from study.cli.command import note
+from study.cli.words import counted
 from study.protocols.plan import plan_study
 from study.workers.devices import VISIBLE
 from study.workers.interrupts import STOPPED
@@ -114,7 +115,7 @@ def announce(asked: Asked, ids: Sequence[str], folder: Path, storage: str) -> st
     array = ids[0].partition("_")[0]
     numbers = {"GPUs": asked.gpus, "cores": asked.cores}
     each = "; ".join(f"{what} of each: {number}" for what, number in numbers.items() if number is not None)
-    print(f"submitted {len(ids)} workers as Slurm job {array} ({', '.join(ids)}); {each}")
+    print(f"submitted {counted(len(ids), 'worker')} as Slurm job {array} ({', '.join(ids)}); {each}")
     print(f"their logs: {folder}")
     print(f"watch: elsa status --watch --storage '{storage}'    stop: scancel {array}")
     return array
