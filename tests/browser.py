@@ -20,6 +20,8 @@ BINARIES = (
     "/usr/lib/chromium/chromium",
     "/opt/google/chrome/chrome",
 )
+LIMIT = 600_000.0
+"""Milliseconds that a page may take on a machine that has a lot to do."""
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 OVERLAPPING_LABELS = """() => {
@@ -55,7 +57,9 @@ def chromium(*arguments: str) -> Iterator[Browser]:
     if path is None:
         pytest.skip("no Chromium: install chromium-headless-shell, or set ELSA_CHROMIUM to a binary")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", *arguments])
+        browser = driver.chromium.launch(
+            executable_path=path, args=["--no-sandbox", *arguments], timeout=LIMIT
+        )
         try:
             yield browser
         finally:
@@ -68,6 +72,7 @@ class Watched:
     def __init__(self, browser: Browser, width: int = 1280, **context: Any):
         self.context = browser.new_context(viewport={"width": width, "height": 900}, **context)
         self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(LIMIT)
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -83,7 +88,7 @@ class Watched:
         return self.page
 
     def wait_drawn(self) -> None:
-        self.page.wait_for_function("document.documentElement.dataset.drawn === 'yes'", timeout=60_000)
+        self.page.wait_for_function("document.documentElement.dataset.drawn === 'yes'")
 
     def requested_elsewhere(self, own: str) -> list[str]:
         """Requests that left the page's own place; data inside the page is none."""

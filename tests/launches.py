@@ -39,7 +39,7 @@ def start(
     )
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 200) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 600) -> None:
     """Looks less and less often: what it asks for has to be computed by the same machine."""
     deadline, pause = time.monotonic() + seconds, 0.05
     while not true():

@@ -1,6 +1,4 @@
-"""Tiny trials on the pretend GPU and on the CPU; prints what each gave as a JSON line.
-
-python tests/pretend_trials.py FOLDER FAMILY...
+"""Tiny trials on the pretend GPU and on the CPU; what each gave is a JSON line of FOLDER/found.jsonl.
 
 Every way and depth of these families, one trial of more than a hundred steps, and at last one on the device
 as Accelerate names it, without an index.
@@ -11,8 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,11 +99,10 @@ def attempt(objective: FineTuning, depth: int) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def tell(found: dict[str, Any], **which: Any) -> None:
-    print(json.dumps({**which, **found}), flush=True)
+Tell = Callable[..., None]
 
 
-def every_way(folder: Path, family: str) -> None:
+def every_way(folder: Path, family: str, tell: Tell) -> None:
     plain = [("cpu", "cached", False), *((pretend_gpu.NAME, way, False) for way in WAYS)]
     dropped = [(pretend_gpu.NAME, way, True) for way in ("cached", "uncached")]
     for device, way, dropout in plain + dropped:
@@ -161,10 +157,14 @@ def looked(objective: FineTuning, look: Callable[[], None]) -> Callable[..., Any
     return wrapped
 
 
-def main() -> None:
-    folder, families = Path(sys.argv[1]), sys.argv[2:]
+def main(folder: Path, families: Sequence[str]) -> None:
+    with (folder / "found.jsonl").open("w") as out:
+        run(folder, families, lambda found, **which: print(json.dumps({**which, **found}), file=out))
+
+
+def run(folder: Path, families: Sequence[str], tell: Tell) -> None:
     for family in families:
-        every_way(folder, family)
+        every_way(folder, family, tell)
     for name, found in memory(folder).items():
         tell(found, family=name)
     long = make(folder, "bert", pretend_gpu.NAME, "cached", dropout=True, train=CHECK_STEPS + 5, batch=1)
@@ -172,7 +172,3 @@ def main() -> None:
     for module in (capabilities, finetune):
         module.normalised = lambda device: device  # type: ignore[attr-defined]
     tell(attempt(make(folder, "bert", pretend_gpu.NAME, "live", dropout=True), 1), family="index-less")
-
-
-if __name__ == "__main__":
-    main()

@@ -61,7 +61,7 @@ def private_folder(prefix: str, *, durable: bool) -> Path:
     return folder
 
 
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 """For a server to answer, on a machine that has a lot to do."""
 
 

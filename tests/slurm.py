@@ -60,7 +60,7 @@ class Slurm:
 
     def run(self, *command: str) -> str:
         answer = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120, check=False
+            command, env=self.environment, capture_output=True, text=True, timeout=600, check=False
         )
         assert answer.returncode == 0, f"{command}: {answer.stderr}"
         return answer.stdout
@@ -121,7 +121,7 @@ def running_slurm() -> Iterator[Slurm]:
         for process in reversed(started):
             process.terminate()
             try:
-                process.wait(60)
+                process.wait(600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -22,6 +22,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_study_is_run_and_asked(place: Path) -> None:
     study = Study(recorded="table.csv", storage=f"sqlite:///{place}/a.db", seeds=2)
     with pytest.raises(StorageError, match="no database"):
@@ -42,6 +43,7 @@ def test_a_study_is_run_and_asked(place: Path) -> None:
     assert study.run() is study, "nothing is left to run"
 
 
+@pytest.mark.slow
 def test_without_a_full_model_that_learned_there_is_an_answer_and_no_figure(place: Path) -> None:
     """And settings may be tuples as well as lists."""
     table = Path("table.csv")
@@ -58,6 +60,7 @@ def test_without_a_full_model_that_learned_there_is_an_answer_and_no_figure(plac
         study.figure()
 
 
+@pytest.mark.slow
 def test_a_study_of_the_command_line_is_opened_by_name(place: Path) -> None:
     assert launch.main(["--recorded", "table.csv", "--workers", "0"]) == 0
     study = Study.open("mrpc-bert-base-grid")

@@ -25,6 +25,7 @@ def test_many_trials_are_analysed_within_a_gigabyte() -> None:
     assert done.stdout.count("  2000") == 2
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_missed_is_an_error() -> None:
     done = bench("--shape", "grid", "--trials", "3000", "--draws", "10", "--limit-mb", "1")
     assert done.returncode == 1

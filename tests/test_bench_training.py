@@ -54,6 +54,7 @@ def test_ways_run_one_study_and_are_compared(
     assert "where the step goes" in shown
 
 
+@pytest.mark.slow
 def test_the_authors_way_computes_gradients_for_all_and_trains_the_tuned_layers(tmp_path: Path) -> None:
     way = bench_ways.WithTrainer(
         {

@@ -85,3 +85,14 @@ def test_the_time_left_is_not_worked_out_at_every_event(
     for _ in range(20):
         tell(board, "finished", record=TrialRecord(metric="f1", score=0.5), seconds=1.0)
     assert len(asked) == 1
+
+
+def test_where_only_some_studies_were_timed_the_time_left_is_a_lower_bound(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database.open(f"sqlite:///{tmp_path / 'a.db'}")
+    two = Board([database.study("mrpc-tiny"), stored.create(database, name="rte-tiny")], 1)
+    monkeypatch.setattr(Standing, "seconds_left", lambda self, _: 90.0 if self.name == "rte-tiny" else None)
+    assert two.tally().endswith(", more than 1m30s left]")
+    monkeypatch.setattr(Standing, "seconds_left", lambda self, _: None)
+    assert Board([database.study("mrpc-tiny")], 1).tally().endswith(", time left unknown]")

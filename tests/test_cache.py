@@ -110,6 +110,7 @@ def test_an_empty_cache_is_listed_and_nothing_is_made(tmp_path: Path, capsys: Sh
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_launch_ends_with_what_its_study_leaves_in_the_cache(
     tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,15 @@ from chaos import line, run
 from chaos_faults import SCENARIOS
 from chaos_stage import Size
 
-SMALL = Size(depths=4, seeds=10, workers=2, delay_seconds=0.2, heartbeat_seconds=0.5, grace_seconds=2)
+SMALL = Size(
+    depths=4,
+    seeds=8,
+    workers=2,
+    delay_seconds=0.2,
+    heartbeat_seconds=0.5,
+    grace_seconds=4,
+    limit_seconds=800,
+)
 SHORT = [
     ("sqlite", "writes blocked"),
     ("postgresql", "frozen in a transaction"),

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 import tiny
 import torch
 from launches import start, wait_until
+from processes import Group
 
 from objectives import state_file
 from objectives.checkpoints import Checkpoints
@@ -33,10 +32,8 @@ from study.workers.event_lines import decode, encode
 from study.workers.events import Event
 from study.workers.jobs import Places, load_jobs
 from study.workers.options import Caching, Keeping
-from study.workers.process_group import group_environments
 from study.workers.worker import run_worker
 
-ROOT = Path(__file__).parent.parent
 CELL = Cell(2, 1e-3, 1)
 Make = Callable[..., FineTuning]
 
@@ -82,6 +79,7 @@ def without_times(record: TrialRecord) -> dict[str, Any]:
     return {name: value for name, value in found.items() if not any(cost in name for cost in costs)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "recipe"),
     [
@@ -109,6 +107,7 @@ def test_the_next_attempt_goes_on_and_ends_with_the_same_bits(
     assert any("goes on from step 9 of 12" in line for line in said)
 
 
+@pytest.mark.slow
 def test_weights_that_are_kept_for_the_best_score_survive(make: Make) -> None:
     def kept() -> FineTuning:
         objective = make(score="best", epochs=3)
@@ -222,6 +221,7 @@ def test_state_survives_a_file_exactly(tmp_path: Path) -> None:
         state_file.read(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_kill_9_in_the_middle_and_another_worker_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,14 +232,14 @@ def test_kill_9_in_the_middle_and_another_worker_goes_on(
     monkeypatch.delenv("ELSA_STORAGE", raising=False)
     tiny.save_model("bert", tmp_path / "tiny")
     own.save(tmp_path / "news.csv", own.news(100))
-    grid = "--frozen-layers 0, --learning-rates 1e-3, --seeds 1, --batch-size 4 --epochs 12"
+    grid = "--frozen-layers 0, --learning-rates 1e-3, --seeds 1, --batch-size 4 --epochs 6"
     for name in ("whole", "killed"):
         recipe = f"--data news.csv --model ./tiny {grid} --heartbeat 0.5 --grace 3 --study {name}"
         assert launch.main([*recipe.split(), "--workers", "0"]) == 0
     keeping = Keeping(checkpoint_every=60, checkpoint_dir=str(tmp_path / "shared"))
     flags = ["killed", "--events", "first", "--checkpoint-every", "0.001", "--checkpoint-dir", "shared"]
     first = start(flags, tmp_path, "work")
-    wait_until(lambda: any((tmp_path / "shared").glob("killed-*/*/*.safetensors")), "a checkpoint", 240)
+    wait_until(lambda: any((tmp_path / "shared").glob("killed-*/*/*.safetensors")), "a checkpoint")
     first.kill()
     first.wait()
     events: list[Event] = []
@@ -261,13 +261,6 @@ def test_kill_9_in_the_middle_and_another_worker_goes_on(
     assert again.record is not None
     assert again.record.resumed_seconds == records["killed"].resumed_seconds
     assert not list((tmp_path / "shared").glob("*/*")), "a finished cell leaves none"
-
-
-PROGRAM = """
-import sys; sys.path.insert(0, "tests")
-from test_checkpoints import train
-train(sys.argv[1], sys.argv[2])
-"""
 
 
 def train(place: str, attempt: str) -> None:
@@ -302,16 +295,8 @@ def train(place: str, attempt: str) -> None:
 def test_two_processes_go_on_together_with_the_same_bits(tmp_path: Path) -> None:
     tiny.save_model("bert", tmp_path / "model")
     tiny.save_data(tmp_path / "data")
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     for attempt, code in {"first": -signal.SIGKILL, "second": 0}.items():
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(tmp_path), attempt], env=environment, cwd=ROOT
-            )
-            for environment in group_environments(alone, 2)
-        ]
-        codes = [process.wait(280) for process in running]
-        assert codes[0] == code
+        assert Group(train, str(tmp_path), attempt).wait()[0] == code
     ends = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
     assert set(ends) == {"whole-0", "whole-1", "resumed-0", "resumed-1"}
     assert ends["resumed-0"] == ends["whole-0"]

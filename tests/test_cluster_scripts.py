@@ -58,7 +58,7 @@ def run(machine: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
         env=machine,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
 

@@ -62,5 +62,5 @@ def test_who_waits_for_the_lock_keeps_no_transaction_open(server: tuple[str, Any
             # The holder is always in its transaction; a waiter only while it asks.
             alone = [look.count("idle in transaction") == 1 for look in seen]
             assert sum(alone) > len(seen) / 2
-        waiting.join(120)
+        waiting.join(600)
         assert not waiting.is_alive()

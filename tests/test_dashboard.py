@@ -38,6 +38,7 @@ def plots(database: Database) -> dict[str, str]:
     return get_plotly_graph_objects(study._storage.get_study_system_attrs(study._study_id))
 
 
+@pytest.mark.slow
 def test_note_and_figures_follow_the_study_on_every_database(database_url: str) -> None:
     database = Database.open(database_url, create=True)
     try:
@@ -149,7 +150,7 @@ def test_a_publisher_in_trouble_says_so_once_and_goes_on(database: Database) -> 
     told: list[str] = []
     with Publisher(broken, name="a", on_trouble=told.append, every_seconds=0.01):
         for _ in range(3):
-            assert calls.acquire(timeout=120)
+            assert calls.acquire(timeout=600)
     assert len(told) == 1
     assert "no luck" in told[0]
     database.optuna_storage.delete_study(study.study_id)
@@ -188,7 +189,7 @@ def served(url: str, *flags: str) -> Iterator[str]:
         yield line.split(": ", 1)[1].split(" ")[0]
     finally:
         process.terminate()
-        process.wait(120)
+        process.wait(600)
 
 
 @pytest.mark.slow
@@ -201,10 +202,10 @@ def test_the_dashboard_shows_note_and_plots_while_workers_write(database: Databa
         page = watched.page
         page.goto(f"{address}dashboard/studies/{study.study_id}", wait_until="commit")
         for title in ("Relative quality against frozen layers", "Score by depth and learning rate"):
-            page.wait_for_selector(f".gtitle:has-text('{title}')", timeout=60_000)
+            page.wait_for_selector(f".gtitle:has-text('{title}')")
         stored.run(study)
         page.goto(f"{address}dashboard/studies/{study.study_id}/note", wait_until="commit")
-        page.wait_for_selector("h1:has-text('bert-tiny on MRPC')", timeout=60_000)
-        page.wait_for_selector("text=elsa work mrpc-tiny", timeout=60_000)
+        page.wait_for_selector("h1:has-text('bert-tiny on MRPC')")
+        page.wait_for_selector("text=elsa work mrpc-tiny")
         assert watched.requested_elsewhere(address) == []
         watched.close()

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIServer, make_server
 
 import pytest
 import stored
-from browser import chromium
+from browser import Watched, chromium
 from test_dashboard import served
 
 from objectives.contract import UsageError
@@ -43,11 +43,11 @@ def running(server: Any) -> Iterator[int]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(600)
 
 
 def ask(port: int, method: str, path: str, **headers: str) -> tuple[int, http.client.HTTPMessage, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.putrequest(method, path, skip_host="Host" in given)
     for name, value in given.items():
@@ -209,7 +209,7 @@ def attack(port: int, study_id: int) -> dict[str, list[int]]:
     """From a foreign page, and from a foreign name that points at the dashboard (DNS rebinding)."""
     rules = "--host-resolver-rules=MAP evil.example 127.0.0.1"
     with running(HTTPServer(("127.0.0.1", 0), _Evil)) as elsewhere, chromium(rules) as browser:
-        page = browser.new_page()
+        page = Watched(browser).page
         page.goto(f"http://evil.example:{elsewhere}/")
         assert page.inner_text("h1") == "A harmless page"
         target = f"http://127.0.0.1:{port}/api/studies/{study_id}"
@@ -241,7 +241,7 @@ def test_a_browsers_attack_changes_nothing(database: Database) -> None:
         assert database.study_names() == ["mrpc-tiny"]
         assert optuna_dashboard.get_note(database.study("mrpc-tiny").optuna_study) == ""
         with chromium() as browser:
-            page = browser.new_page()
+            page = Watched(browser).page
             page.goto(f"http://127.0.0.1:{port}/dashboard", wait_until="commit")
             own = page.evaluate(ATTACK, [f"/api/studies/{study_id}", True])
         assert own[2] == 204, "its own pages may do so"

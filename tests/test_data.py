@@ -119,6 +119,7 @@ def test_an_empty_file_and_two_candidates_are_named(tmp_path: Path) -> None:
         load_data(get_task("sst2"), str(folder))
 
 
+@pytest.mark.slow
 def test_an_unreachable_hub_names_the_ways_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = (
         "from objectives.data import load_data; from objectives.tasks import get_task\n"
@@ -224,6 +225,7 @@ def test_chance_is_the_majority_class_or_zero() -> None:
     assert chance("spearman", labels) == chance("matthews_correlation", labels) == 0
 
 
+@pytest.mark.slow
 def test_the_demo_has_every_task() -> None:
     for name, task in shipped().items():
         data = load_data(task, DEMO)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections import Counter
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
+import processes
 import pytest
 
 from objectives.demo import examples as demo
@@ -21,14 +20,22 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "make_demo_model.py"
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
+def load() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_demo_model", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def make(arguments: list[str]) -> None:
+    load().main(arguments)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    return load()
 
 
 def test_the_folder_is_small_and_holds_no_pickle() -> None:
@@ -100,7 +107,7 @@ def test_the_script_makes_a_loadable_folder_twice_the_same(script: ModuleType, t
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     quick = ["--steps", "3", "--batch-size", "4", "--out"]
-    subprocess.run([sys.executable, SCRIPT, *quick, tmp_path / "one"], check=True, capture_output=True)
+    assert processes.run(make, [*quick, str(tmp_path / "one")]) == 0
     script.main([*quick, str(tmp_path / "two")])
     one, two = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two"))
     assert one == two
@@ -112,6 +119,7 @@ def test_the_script_makes_a_loadable_folder_twice_the_same(script: ModuleType, t
     assert vocabulary == AutoTokenizer.from_pretrained(demo.MODEL_PATH).get_vocab()
 
 
+@pytest.mark.slow
 def test_the_script_goes_on_with_a_model_and_gives_it_dropout(
     script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def pages(name: str) -> Iterator[tuple[str, str]]:
     database.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DATA)
 def test_from_a_file_to_predictions_without_a_word_of_other_tasks(
     enter: Callable[[str], str], kind: str, capsys: pytest.CaptureFixture[str]
@@ -115,6 +116,7 @@ def test_from_a_file_to_predictions_without_a_word_of_other_tasks(
         assert not met, (page, met)
 
 
+@pytest.mark.slow
 def test_a_tuned_only_folder_is_small_and_gives_the_whole_model_again(news: str) -> None:
     from transformers import AutoModelForSequenceClassification
 
@@ -169,6 +171,7 @@ def test_the_card_has_results_intervals_costs_and_an_index(news: str) -> None:
     assert "sqlite" not in text
 
 
+@pytest.mark.slow
 def test_the_run_is_the_median_the_best_or_the_one_that_was_named(
     enter: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +207,7 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_trained(new
         export.main(["--merge", "tiny", "--out", "model"])
 
 
+@pytest.mark.slow
 def test_weights_that_trials_keep_are_exported_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -230,6 +230,7 @@ def every_chart(large: Analysis) -> list[Chart]:
     return document(table, large).charts
 
 
+@pytest.mark.slow
 def test_plotly_accepts_every_figure_alone_and_together(large: Analysis) -> None:
     import plotly.graph_objects as go
 
@@ -243,6 +244,7 @@ def test_plotly_accepts_every_figure_alone_and_together(large: Analysis) -> None
             go.Figure(theme.resolve(panel.figure, "dark"))
 
 
+@pytest.mark.slow
 def test_panels_of_a_composite_do_not_overlap(large: Analysis) -> None:
     for chart in every_chart(large):
         layout = composite(chart)["layout"]

@@ -143,6 +143,7 @@ def test_cached_and_live_prefixes_agree_without_dropout(make: Make, family: str)
         assert ours.metrics == theirs.metrics
 
 
+@pytest.mark.slow
 def test_compiled_layers_give_the_same_numbers(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     # Generating machine code takes a minute and is not ours to test: the graphs are run as they are.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
@@ -323,6 +324,7 @@ def test_an_operation_without_a_fixed_order_is_allowed_once_it_was_met(
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.slow
 def test_score_is_the_last_or_the_best_evaluation(make: Make) -> None:
     last = run(make(epochs=4), 0, rate=3e-3)
     best = run(make(epochs=4, score="best"), 0, rate=3e-3)
@@ -377,6 +379,7 @@ def test_a_record_says_what_it_cost_and_where(make: Make) -> None:
     assert 0.5 <= record.chance < 0.8
 
 
+@pytest.mark.slow
 def test_the_cost_of_frozen_layers_does_not_depend_on_what_was_cached_before(make: Make) -> None:
     objective = make()
     shallow, deep = run(objective, 2), run(objective, 3)

@@ -15,9 +15,7 @@ from study import launch
 
 BUDGET = settings(
     max_examples=150,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
@@ -28,6 +26,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @BUDGET
 @given(hostile.command_lines())
 def test_any_command_line_is_taken_or_refused_in_one_line(argv: list[str]) -> None:
@@ -40,6 +39,7 @@ def test_any_words_to_the_other_commands_are_refused_in_one_line(words: tuple[st
     hostile.try_other_command(words)
 
 
+@pytest.mark.slow
 @BUDGET
 @given(hostile.spec_files())
 def test_any_spec_file_is_taken_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
@@ -52,6 +52,7 @@ def test_any_setting_is_taken_or_refused_in_one_line(given: dict[str, Any]) -> N
     hostile.try_settings(given)
 
 
+@pytest.mark.slow
 @BUDGET
 @given(hostile.tables())
 def test_any_table_is_taken_or_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
@@ -108,6 +109,7 @@ def test_a_mistake_is_one_line_with_a_code_and_nothing_is_written(
     assert [path.name for path in empty_folder.iterdir()] == ["table.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../../x", "/", "a/../../b", "..", "x.csv"])
 def test_a_studys_name_never_leads_out_of_the_reports_folder(empty_folder: Path, name: str) -> None:
     table = "\n".join([",".join(hostile.COLUMNS), "rte,m,4,0,1e-5,1,,,accuracy,0.7", ""])

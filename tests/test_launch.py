@@ -71,6 +71,7 @@ def test_one_command_from_grid_to_operating_points_and_report_and_again_runs_not
     assert trial.intermediate_values
     assert trial.user_attrs["train_seconds"] > 0
     assert study.user_attrs["task"] == "sst2"
+    assert study.metric_names == ["accuracy"]
     assert "user_attrs_peak_memory_bytes" in study.trials_dataframe().columns
 
     ended = [trial.datetime_complete for trial in study.trials]
@@ -84,6 +85,7 @@ def here(*words: str) -> int:
     return work.main(["sst2-tiny-bert-grid", "--events", "here", *words])
 
 
+@pytest.mark.slow
 def test_a_worker_finds_model_and_data_where_it_is_told_and_checks_them(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,7 @@ def test_a_worker_finds_model_and_data_where_it_is_told_and_checks_them(
     assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"] * 6
 
 
+@pytest.mark.slow
 def test_a_worker_needs_the_name_of_the_study_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the folder that it is started in: the study says where its model and data are."""
     assert launch.main([*BASE, "--frozen-layers", "0,4", "--seeds", "1", "--workers", "0"]) == 0
@@ -149,6 +152,7 @@ def test_a_spec_file_with_a_mistake_is_refused(place: Path, text: str, words: st
     assert str(error.value).startswith("--spec study.toml: ")
 
 
+@pytest.mark.slow
 def test_the_join_command_runs_from_anywhere(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(place / "table.csv", depths=2, seeds=2)
     assert launch.main(["--recorded", "table.csv", "--workers", "0", "--study", "a study"]) == 0
@@ -209,6 +213,7 @@ def test_a_study_grows_and_its_old_trials_count(place: Path) -> None:
         launch.main([*BASE, "--workers", "0"])
 
 
+@pytest.mark.slow
 def test_a_launcher_that_outlives_an_extension_tells_of_the_study_as_it_is(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -265,6 +270,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert not (place / "elsa.db").exists()
 
 
+@pytest.mark.slow
 def test_texts_longer_than_the_models_positions_are_cut_and_that_is_said(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -277,6 +283,7 @@ def test_texts_longer_than_the_models_positions_are_cut_and_that_is_said(
     assert [trial.state.name for trial in study_of(place).trials] == ["COMPLETE"]
 
 
+@pytest.mark.slow
 def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert launch.main([*BASE, "--protocol", "paper", "--dry-run"]) == 0
     shown = capsys.readouterr().out
@@ -292,6 +299,7 @@ def test_a_dry_run_knows_what_later_phases_may_cost(place: Path, capsys: pytest.
     assert "at most" in shown.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_the_threshold_it_searched(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -396,6 +404,7 @@ def test_join_only_needs_a_study_to_join(place: Path) -> None:
     assert not (place / "elsa.db").exists()
 
 
+@pytest.mark.slow
 def test_a_failing_trial_is_recorded_and_the_study_goes_on(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import mmap
+import resource
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import processes
 import pytest
 import tiny
 import torch
@@ -165,68 +166,64 @@ def test_a_trial_that_has_reported_fails_and_its_retry_begins_with_half(
     assert record.micro_batch == 8
 
 
+def counted(objective: FineTuning) -> Counter[int]:
+    """How often each layer has computed, by the first part of it."""
+    runs: Counter[int] = Counter()
+    for number, layer in enumerate(objective.stack.layers):
+        part = next(layer.children())
+        part.register_forward_hook(lambda *_, number=number: runs.update([number]))
+    return runs
+
+
 @pytest.mark.parametrize("family", ["bert", "modernbert", "deberta-v2", "xlnet", "gpt2", "gemma3_text"])
 @pytest.mark.parametrize("depth", [0, 2])
 def test_checkpointed_layers_give_the_same_numbers(make: Make, family: str, depth: int) -> None:
     cell = Cell(depth, 1e-3, 1)
     plain = make(family, dropout=True)
+    once = counted(plain)
     kept, again = plain(cell, ignore), weights(plain)
     saving = make(family, dropout=True, fitting=Fitting(gradient_checkpointing=True))
-    runs: list[int] = []
-    for number, layer in enumerate(saving.stack.layers):
-        layer.register_forward_hook(lambda *_, number=number: runs.append(number))
+    twice = counted(saving)
     record = saving(cell, ignore)
+    assert all(twice[layer] > once[layer] > 0 for layer in range(depth, tiny.LAYERS)), "computed again"
     assert losses(record) == losses(kept)
     assert torch.equal(weights(saving), again)
     assert all("forward" not in vars(layer) for layer in saving.stack.layers)
 
 
-LIMITED = """
-import json, mmap, resource, sys
-from pathlib import Path
-import tiny, torch
-from objectives.contract import Cell, Recipe
-from objectives.data import load_data
-from objectives.finetune import FineTuning
-from objectives.prefix import PrefixCache
-from objectives.tasks import get_task
+def train_within_a_limit(folder: Path) -> None:
+    torch.backends.mkldnn.enabled = False  # it asks the system for memory past all that is free here
+    reserves = [mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE) for _ in range(8)]
+    said: list[str] = []
 
-torch.backends.mkldnn.enabled = False  # it asks the system for memory past all that is free in this process
-reserves = [mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE) for _ in range(8)]
+    def warn(message: str) -> None:
+        # A system that is short of memory still starts threads; a process at its limit cannot.
+        said.append(message)
+        reserves.pop().close()
 
-def warn(message):
-    # A system that is short of memory still starts threads; a process at its limit cannot.
-    print(message)
-    reserves.pop().close()
-
-folder = Path(sys.argv[1])
-model = tiny.save_model("bert", folder / "model", hidden_size=256, intermediate_size=1024)
-objective = FineTuning(
-    data=load_data(get_task("sst2"), tiny.save_data(folder / "data", 256)), model_path=model,
-    model_fingerprint="tiny", recipe=Recipe(epochs=1, batch_size=256, max_length=32),
-    cache=PrefixCache(folder / "cache", warn=warn),
-)
-objective(Cell(0, 1e-3, 1, 4), lambda point: None)
-used = int(next(l for l in open("/proc/self/status") if l.startswith("VmData")).split()[1]) * 1024
-resource.setrlimit(resource.RLIMIT_DATA, (used + 150_000_000, resource.RLIM_INFINITY))
-record = objective(Cell(0, 1e-3, 1), lambda point: None)
-print(json.dumps({"micro_batch": record.micro_batch, "score": record.score}))
-"""
+    model = tiny.save_model("bert", folder / "model", hidden_size=256, intermediate_size=1024)
+    objective = FineTuning(
+        data=load_data(get_task("sst2"), tiny.save_data(folder / "data", 256)),
+        model_path=model,
+        model_fingerprint="tiny",
+        recipe=Recipe(epochs=1, batch_size=256, max_length=32),
+        cache=PrefixCache(folder / "cache", warn=warn),
+    )
+    objective(Cell(0, 1e-3, 1, 4), ignore)
+    status = Path("/proc/self/status").read_text().splitlines()
+    used = int(next(line for line in status if line.startswith("VmData")).split()[1]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (used + 150_000_000, resource.RLIM_INFINITY))
+    record = objective(Cell(0, 1e-3, 1), ignore)
+    found = {"micro_batch": record.micro_batch, "score": record.score, "said": said}
+    (folder / "found.json").write_text(json.dumps(found))
 
 
 def test_a_limit_on_the_process_s_memory_leads_to_a_complete_trial(tmp_path: Path) -> None:
-    root = Path(__file__).parent.parent
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    record = json.loads(done.stdout.splitlines()[-1])
-    assert record["micro_batch"] in (32, 64, 128)
-    assert 0 <= record["score"] <= 1
-    assert "out of memory with a micro-batch of 256" in done.stdout
+    assert processes.run(train_within_a_limit, tmp_path) == 0
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["micro_batch"] in (32, 64, 128)
+    assert 0 <= found["score"] <= 1
+    assert any("out of memory with a micro-batch of 256" in line for line in found["said"])
 
 
 def test_auto_is_the_whole_batch_and_nonsense_is_refused() -> None:

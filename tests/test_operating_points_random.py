@@ -61,7 +61,8 @@ def plain(data: pd.DataFrame, threshold: float) -> tuple[int | None, float | Non
     return answer, best[answer], sustained
 
 
-@settings(max_examples=15, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=15)
 @given(st.lists(ROW, min_size=1, max_size=40), st.sampled_from([0.5, 0.9, 1.0]))
 def test_random_tables_give_the_plain_answer(found: list[dict[str, Any]], threshold: float) -> None:
     data = table([FIXED | row for row in found])

@@ -51,6 +51,7 @@ def run(objective: FineTuning, cell: Cell = FULL) -> tuple[TrialRecord, list[Cur
     return objective(cell, points.append), points
 
 
+@pytest.mark.slow
 def test_five_classes_are_learnt(make: Make, tmp_path: Path) -> None:
     record, _ = run(make(own.save(tmp_path / "news.csv", own.news(160))))
     assert record.metric == "accuracy"
@@ -58,6 +59,7 @@ def test_five_classes_are_learnt(make: Make, tmp_path: Path) -> None:
     assert set(record.metrics) == {"accuracy", "macro_f1"}
 
 
+@pytest.mark.slow
 def test_several_labels_are_learnt(make: Make, tmp_path: Path) -> None:
     objective = make(own.save(tmp_path / "tags.jsonl", own.tagged(200)))
     record, points = run(objective)
@@ -67,6 +69,7 @@ def test_several_labels_are_learnt(make: Make, tmp_path: Path) -> None:
     assert points[-1].train_loss < points[0].train_loss < 0.75, "the mean over labels, as Transformers has it"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
 def test_numbers_of_any_range_are_learnt_and_scored_in_their_unit(
     make: Make, tmp_path: Path, family: str
@@ -78,6 +81,7 @@ def test_numbers_of_any_range_are_learnt_and_scored_in_their_unit(
     assert record.metrics["rmse"] < 25_000, "below what the mean price misses"
 
 
+@pytest.mark.slow
 def test_a_regression_by_its_error_chooses_the_lowest(make: Make, tmp_path: Path) -> None:
     objective = make(
         own.save(tmp_path / "price.csv", own.priced(120)), wishes={"metric": ("rmse",)}, score="best"
@@ -90,6 +94,7 @@ def test_a_regression_by_its_error_chooses_the_lowest(make: Make, tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_the_last_layer_can_answer_in_the_labels_own_unit(make: Make, tmp_path: Path) -> None:
     objective = make(own.save(tmp_path / "price.csv", own.priced(120)))
     run(objective)
@@ -142,6 +147,7 @@ def test_the_test_split_is_scored_where_the_score_comes_from(make: Make, folder:
         assert len(tested) == len(new)
 
 
+@pytest.mark.slow
 def test_the_test_split_changes_nothing_else(make: Make, folder: str) -> None:
     with_test, _ = run(make(folder))
     (Path(folder) / "test.jsonl").unlink()

@@ -55,6 +55,7 @@ def test_auto_is_refused_where_the_planner_knows_no_gpu(elsewhere: dict[str, Any
         resolve_precision(request, {}, [])
 
 
+@pytest.mark.slow
 def test_a_study_keeps_the_precision_that_it_was_planned_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,6 +87,7 @@ def counted(made: Builder) -> Iterator[list[float]]:
             handle.remove()
 
 
+@pytest.mark.slow
 def test_states_are_the_models_own_and_each_depth_stands_on_the_one_before(tmp_path: Path) -> None:
     made, cache = builder(tmp_path, chunks=3), PrefixCache(tmp_path / "cache")
     assert len(made.layout.chunks) == 3
@@ -278,7 +279,7 @@ def worker(tmp_path: Path, wanted: Collection[int], start: Barrier, stops: Event
 
     made.compute = stop  # type: ignore[method-assign]
     cache = PrefixCache(tmp_path / "cache")
-    start.wait(200)
+    start.wait(600)
     for depth in wanted:
         cache.states(made, depth, lambda: wanted)
 
@@ -290,7 +291,7 @@ def test_workers_that_start_at_once_build_each_depth_once(tmp_path: Path) -> Non
     for one in workers:
         one.start()
     for one in workers:
-        one.join(200)
+        one.join(600)
     assert [one.exitcode for one in workers] == [0, 0, 0]
     built = sorted(builds(PrefixCache(tmp_path / "cache")))
     assert built == ["depth=1 from=0", "depth=2 from=0", "depth=3 from=0"]
@@ -302,7 +303,7 @@ def test_a_pass_that_was_killed_is_gone_on_with(tmp_path: Path) -> None:
     start, stops = CLEAN.Barrier(1), CLEAN.Event()
     killed = CLEAN.Process(target=worker, args=(tmp_path, (1, 2, 3), start, stops))
     killed.start()
-    assert stops.wait(200)
+    assert stops.wait(600)
     killed.kill()
     killed.join()
     cache = PrefixCache(tmp_path / "cache")

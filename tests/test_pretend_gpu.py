@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import tiny
 import torch
@@ -21,21 +22,22 @@ ROOT = Path(__file__).parent.parent
 DEPTHS = (0, 1, 2)
 WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:], "resident": DEPTHS[1:]}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.slow
 Trials = dict[tuple[Any, ...], dict[str, Any]]
+
+
+def run_trials(folder: Path) -> None:
+    # Here, because it makes the device in whatever process imports it.
+    import pretend_trials
+
+    pretend_trials.main(folder, list(tiny.FAMILIES))
 
 
 @pytest.fixture(scope="module")
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
     folder = tmp_path_factory.mktemp("pretend")
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "pretend_trials.py"), str(folder), *tiny.FAMILIES],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert processes.run(run_trials, folder) == 0
+    found = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     names = ("family", "device", "way", "dropout", "depth")
     return {tuple(trial.pop(name, None) for name in names): trial for trial in found}
 

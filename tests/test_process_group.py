@@ -149,7 +149,7 @@ def test_a_worker_of_two_processes_finishes_its_study_although_a_rank_is_killed(
 ) -> None:
     tiny.save_model("bert", tmp_path / "model")
     tiny.save_data(tmp_path / "data")
-    grid = ["--frozen-layers", 2, "--learning-rates", "1e-3", "--seeds", 1, "--epochs", 60]
+    grid = ["--frozen-layers", 2, "--learning-rates", "1e-3", "--seeds", 1, "--epochs", 30]
     workers = ["--batch-size", 8, "--workers", 1, "--processes-per-trial", 2]
     subject = ["--task", "sst2", "--model", tmp_path / "model", "--data", tmp_path / "data"]
     launcher = start([*subject, *grid, *workers, "--storage", sqlite_url], tmp_path)
@@ -158,11 +158,11 @@ def test_a_worker_of_two_processes_finishes_its_study_although_a_rank_is_killed(
         assert launcher.poll() is None, launcher.communicate()[0]
         return [trial for trial in running(sqlite_url) if trial.evaluations]
 
-    wait_until(lambda: bool(training()), "a trial in the middle of its training", seconds=200)
+    wait_until(lambda: bool(training()), "a trial in the middle of its training", seconds=600)
     victim = training()[0]
     (found,) = [pid for pid in processes("--events", victim.worker) if "ELSA_RANK=1" in environment(pid)]
     os.kill(found, signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=250)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     assert [(trial.state, trial.reason, trial.attempt) for trial in trials(sqlite_url)] == [
         ("FAIL", "rank 1 was killed by SIGKILL", 1),
@@ -188,9 +188,9 @@ def test_a_trial_that_fails_on_all_ranks_costs_no_restart_and_a_signal_releases(
         assert launcher.poll() is None, launcher.communicate()[0]
         return {trial.state for trial in trials(sqlite_url)}
 
-    wait_until(lambda: states() >= {"COMPLETE", "FAIL", "RUNNING"}, "trials of every state", seconds=200)
+    wait_until(lambda: states() >= {"COMPLETE", "FAIL", "RUNNING"}, "trials of every state", seconds=600)
     launcher.send_signal(signal.SIGINT)
-    output, _ = launcher.communicate(timeout=120)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 130, output
     assert "starts again" not in output
     assert {trial.state for trial in trials(sqlite_url)} <= {"COMPLETE", "FAIL", "WAITING"}

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
+from processes import Group
 
 from objectives.contract import CurvePoint
-from study.workers.process_group import group_environments
 
-ROOT = Path(__file__).parent.parent
 TRAIN = 41
 """With batches of 8 the last batch is one example: a process of the two then has none."""
 DEPTHS = (-1, 0, 2)
 PLACES = [*(f"frozen_layers={depth}" for depth in DEPTHS), "in micro-batches", "unused parameters"]
-
-PROGRAM = """
-import json, sys; sys.path.insert(0, "tests")
-from test_process_group_training import train
-train(sys.argv[1])
-"""
 
 
 def train(place: str) -> None:
@@ -71,13 +61,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     for family in ("bert", "xlnet"):
         tiny.save_model(family, folder / family, dropout=False)
     tiny.save_data(folder / "data", TRAIN)
-    alone = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    running = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], env=environment, cwd=ROOT)
-        for environment in group_environments(alone, 2)
-    ]
+    group = Group(train, str(folder))
     train(str(folder))
-    assert [process.wait(240) for process in running] == [0, 0]
+    assert group.wait() == [0, 0]
     return {path.stem: json.loads(path.read_text()) for path in Path(folder).glob("records-*.json")}
 
 

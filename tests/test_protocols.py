@@ -100,7 +100,7 @@ def test_paper_searches_rates_on_the_full_model_first() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_paper_runs_the_same_cells_in_any_order_of_completion(shuffle: random.Random) -> None:
     spec = make_spec("paper")
     outcomes = run_to_end(spec, shuffle)

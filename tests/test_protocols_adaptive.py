@@ -202,7 +202,7 @@ NOISY_STUDY = search(make_spec(), curve(smooth_curve(12, 8), noise=0.02))
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, len(NOISY_STUDY)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_same_table_gives_the_same_plan_in_any_order(shuffle: random.Random, length: int) -> None:
     spec = make_spec()
     outcomes = NOISY_STUDY[:length]
@@ -231,7 +231,7 @@ def studies(draw: st.DrawFn) -> tuple[StudySpec, Score, frozenset[Cell], int]:
 
 
 @given(studies())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_study_ends_inside_its_grid_and_budget(
     study: tuple[StudySpec, Score, frozenset[Cell], int],
 ) -> None:

@@ -31,7 +31,7 @@ def test_a_rate_with_diverged_runs_is_the_last_choice() -> None:
         assert only(analysis).frozen_layers == 0
         notes = analysis.curves[0].notes
         assert "frozen 2: rate 5e-05 was not chosen: 1 of 3 runs diverged or collapsed" in notes
-        assert "1 diverged runs (not in the means)" in notes
+        assert "1 diverged run (not in the means)" in notes
     retried = analyse(table(full, steady, failed, rows({2: [0.82, 0.83, 0.84]}, learning_rate=5e-5)))
     assert (only(retried).frozen_layers, only(retried).learning_rate) == (2, 5e-5)
     alone = analyse(table(full, steady[:1], diverged))

@@ -75,7 +75,10 @@ def test_without_recorded_costs_the_answer_claims_none() -> None:
             {0: [0.8, 0.8], 4: [0.79, 0.79]},
             "Freeze all 4 layers and tune the task head alone: that keeps 98.8 %",
         ),
-        ({0: [0.8, 0.8], 3: [0.79, 0.79]}, "Fine-tune the last of 4 layers: that keeps 98.8 % of the full"),
+        (
+            {0: [0.8, 0.8], 3: [0.79, 0.79]},
+            "Fine-tune only the last of 4 layers: that keeps 98.8 % of the full",
+        ),
         ({0: [0.8, 0.8], 4: [0.1, 0.1]}, "Fine-tune all 4 layers: no freeze that was measured keeps 90 %"),
         (
             {0: [0.8, 0.8], -1: [0.79, 0.79]},
@@ -100,7 +103,7 @@ def test_an_unsure_answer_names_the_sure_one() -> None:
     steady, spread = [0.80, 0.801, 0.799, 0.80], [0.79, 0.70, 0.76, 0.69]
     table = small_table({(0, 1e-5): steady, (2, 1e-5): steady, (3, 1e-5): spread, (4, 1e-5): [0.6] * 4})
     (sentence,) = said(table)
-    assert sentence.startswith("Fine-tune the last of 4 layers: that keeps 92 %")
+    assert sentence.startswith("Fine-tune only the last of 4 layers: that keeps 92 %")
     assert re.search(
         r"1 layer is the fewest that will do: probability 0\.\d\d \(2 layers: 0\.\d\d\)\.", sentence
     )
@@ -177,7 +180,7 @@ def test_a_task_not_followed_deep_enough_may_need_more() -> None:
         ignore_index=True,
     )
     (sentence,) = said(table)
-    assert sentence.startswith("Fine-tune the last of 4 layers: that keeps 98.8 %")
+    assert sentence.startswith("Fine-tune only the last of 4 layers: that keeps 98.8 %")
     assert "QNLI may need up to 3: nothing deeper was measured there." in sentence
     assert "Not counted" not in sentence
     (models,) = [t for t in content(table).tables if t.name == "models"]

@@ -83,6 +83,7 @@ def test_a_tables_model_column_cannot_write_outside_the_reports_folder(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", ["../../../escaped", "/"])
 def test_a_studys_name_cannot_write_outside_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, study: str

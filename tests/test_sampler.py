@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
+from processes import CLEAN
 
 from objectives.contract import Cell, Outcome, UsageError
 from study.protocols import adaptive
@@ -78,7 +78,7 @@ def protocol_cells() -> list[Cell]:
 @pytest.mark.parametrize("database", [False, True])
 def test_runs_the_protocols_cells_and_stops(tmp_path: Path, database: bool) -> None:
     study = make_study(f"sqlite:///{tmp_path}/s.db" if database else None, direction="maximize")
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     assert cells(study) == protocol_cells()
     assert "answer 9 frozen" in make_sampler().explain(study)
     assert "confidence 0.9 reached" in make_sampler().explain(study)
@@ -86,34 +86,34 @@ def test_runs_the_protocols_cells_and_stops(tmp_path: Path, database: bool) -> N
 
 def test_a_settled_study_runs_nothing_more() -> None:
     study = make_study(direction="maximize")
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     before = len(study.trials)
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     assert [t.state for t in study.trials[before:]] == [TrialState.PRUNED]
 
 
+@pytest.mark.slow
 def test_goes_on_where_another_process_stopped(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/s.db"
     make_study(storage, direction="maximize").optimize(objective, n_trials=4)
     study = make_study(storage, direction="maximize")
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     assert cells(study) == protocol_cells()
 
 
 def work(storage: str) -> None:
-    make_study(storage, direction="maximize").optimize(slow_objective, timeout=60)
+    make_study(storage, direction="maximize").optimize(slow_objective, timeout=600)
 
 
 @pytest.mark.slow
 def test_two_processes_share_a_study_without_running_a_cell_twice(tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path}/s.db"
     study = make_study(storage, direction="maximize")
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=work, args=(storage,)) for _ in range(2)]
+    workers = [CLEAN.Process(target=work, args=(storage,)) for _ in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(90)
+        worker.join(600)
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert len(cells(study)) == len(set(cells(study)))
     assert {t.state for t in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
@@ -135,7 +135,7 @@ def test_threads_run_at_once_and_never_a_cell_twice() -> None:
         return value
 
     study = make_study(direction="maximize")
-    study.optimize(counted, n_jobs=4, timeout=60)
+    study.optimize(counted, n_jobs=4, timeout=600)
     assert len(cells(study)) == len(set(cells(study)))
     assert most > 1
     assert "answer 9 frozen" in make_sampler().explain(study)
@@ -149,7 +149,7 @@ def test_goes_on_without_failed_trials() -> None:
         return value
 
     study = make_study(direction="maximize")
-    study.optimize(failing, timeout=60, catch=(RuntimeError,))
+    study.optimize(failing, timeout=600, catch=(RuntimeError,))
     tried = [Cell(**t.params) for t in study.trials]
     assert len(tried) == len(set(tried))
     assert "answer 9 frozen" in make_sampler().explain(study)
@@ -159,7 +159,7 @@ def test_an_enqueued_cell_counts_and_is_not_run_again() -> None:
     first = protocol_cells()[0]
     study = make_study(direction="maximize")
     study.enqueue_trial(first.parameters())
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     assert sorted(cells(study)) == sorted(protocol_cells())
 
 
@@ -177,7 +177,7 @@ def test_leaves_a_study_whose_last_trial_never_ends() -> None:
     study = make_study(direction="maximize")
     study.sampler = AdaptiveSampler(make_sampler(budget="1").spec, patience=0.2)
     study.ask()
-    study.optimize(objective, timeout=60)
+    study.optimize(objective, timeout=600)
     assert [t.state for t in study.trials] == [TrialState.RUNNING, TrialState.PRUNED]
 
 

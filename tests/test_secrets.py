@@ -59,6 +59,7 @@ def test_no_error_shows_what_is_between_the_scheme_and_the_last_at_sign(said: st
     assert str(UsageError(said)) == shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -73,7 +74,7 @@ def test_no_error_shows_what_is_between_the_scheme_and_the_last_at_sign(said: st
 )
 def test_no_command_shows_any_part_of_a_password(words: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", f"study.{words[0]}", *words[1:]]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600, check=False)
     assert ended.returncode in (2, 4)
     assert ended.stderr.count("\n") == 1
     assert not [piece for piece in PIECES if piece in ended.stdout + ended.stderr]
@@ -124,5 +125,5 @@ def test_workers_have_the_password_in_no_argument(mariadb: Server, tmp_path: Pat
         assert len(named) >= 2, "they find it in their environment"
     finally:
         launcher.send_signal(signal.SIGINT)
-        output, _ = launcher.communicate(timeout=120)
+        output, _ = launcher.communicate(timeout=600)
     assert "go%" not in output

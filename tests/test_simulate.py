@@ -199,6 +199,7 @@ def test_only_recorded_cells_are_replayed(table: pd.DataFrame) -> None:
     assert {cell.learning_rate for cell in asked if cell.frozen_layers != 0} == freezes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select", ["per-depth", "full-model"])
 @pytest.mark.parametrize("collapses", [False, True])
 def test_search_and_report_give_one_answer(select: Any, collapses: bool) -> None:

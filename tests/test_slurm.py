@@ -80,7 +80,7 @@ def test_two_workers_finish_a_study_although_one_is_requeued(
     wait_until(lambda: done(url) >= 4, "four results")
     array = array_of(cluster)
     cluster.run("scontrol", "requeue", f"{array}_0")
-    output, _ = launcher.communicate(timeout=240)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     check_complete(url)
     assert "Restarts=1" in cluster.run("scontrol", "show", "job", f"{array}_0")
@@ -101,7 +101,7 @@ def test_the_launcher_may_leave_and_a_preempted_worker_comes_back(
 ) -> None:
     url = postgresql.new_url()
     launcher = launch(url, cluster, tmp_path, monkeypatch=monkeypatch)
-    output, _ = launcher.communicate(timeout=200)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     assert "elsa status --watch --storage" in output
     assert "scancel" in output

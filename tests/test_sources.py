@@ -72,6 +72,7 @@ def test_studies_without_trials_give_an_empty_reading(database: Database) -> Non
     assert found.outcomes == {"empty": []}
 
 
+@pytest.mark.slow
 def test_a_study_is_read_once_for_note_table_and_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_study_is_read_once_for_note_table_and_report(
     assert (tmp_path / "report").is_dir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["same", "same.csv"])
 def test_a_file_with_the_studys_name_is_never_reported_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -140,6 +140,7 @@ def test_unknown_study_and_absent_database(sqlite_url: str) -> None:
         status.main(["--storage", sqlite_url, "nope"])
 
 
+@pytest.mark.slow
 def test_watch_looks_again_until_it_is_interrupted(sqlite_url: str) -> None:
     database = Database.open(sqlite_url, create=True)
     study = planned(database)
@@ -156,7 +157,7 @@ def test_watch_looks_again_until_it_is_interrupted(sqlite_url: str) -> None:
     while json.loads(watcher.stdout.readline())[0]["cells"]["complete"] == 0:
         pass
     watcher.send_signal(signal.SIGINT)
-    watcher.communicate(timeout=120)
+    watcher.communicate(timeout=600)
     assert watcher.returncode == 0
     database.close()
 

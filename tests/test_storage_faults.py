@@ -55,13 +55,13 @@ def reaping(study: StoredStudy, pause: float = HEARTBEAT / 4) -> Iterator[list[i
         yield found
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(600)
 
 
 @contextmanager
 def sqlite_lock(path: Path) -> Iterator[None]:
     """Somebody else's write lock: a backup, a person with a database browser."""
-    blocker = sqlite3.connect(path, isolation_level=None, timeout=30)
+    blocker = sqlite3.connect(path, isolation_level=None, timeout=600)
     blocker.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -164,7 +164,7 @@ def frozen_holder(url: str, trial_id: int, *, with_study: bool = False) -> Itera
     process.start()
     assert process.pid is not None
     try:
-        assert ready.wait(200)
+        assert ready.wait(600)
         os.kill(process.pid, signal.SIGSTOP)
         yield process.pid
     finally:
@@ -237,7 +237,7 @@ def test_a_planner_that_is_frozen_with_the_lock_is_not_waited_for(
     process.start()
     assert process.pid is not None
     try:
-        assert ready.wait(200)
+        assert ready.wait(600)
         # It is busy, and keeps its lock, for as long as it lives.
         got = threading.Event()
 
@@ -248,7 +248,7 @@ def test_a_planner_that_is_frozen_with_the_lock_is_not_waited_for(
         threading.Thread(target=plan, daemon=True).start()
         assert not got.wait(4)
         os.kill(process.pid, signal.SIGSTOP)
-        assert got.wait(200)
+        assert got.wait(600)
     finally:
         process.kill()
         process.join()

@@ -174,7 +174,7 @@ def test_eight_processes_create_the_schema_at_once(database_url: str) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(200)
+        process.join(600)
     assert [process.exitcode for process in processes] == [0] * 8
     database = Database.open(database_url)
     assert database.study_names() == ["one"]

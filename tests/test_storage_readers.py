@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing, redirect_stdout
 from pathlib import Path
 
+import pytest
 from sqlalchemy import update
 from stored import create, run
 
@@ -37,6 +38,7 @@ def test_status_does_not_wait_for_a_writer(sqlite_url: str) -> None:
         assert b"36 cells: 0 done" in said((status.main, ["--storage", sqlite_url]))
 
 
+@pytest.mark.slow
 def test_every_reader_shows_reasons_that_cannot_be_printed(database_url: str, tmp_path: Path) -> None:
     with closing(Database.open(database_url, create=True)) as database:
         study = create(database)
@@ -45,10 +47,11 @@ def test_every_reader_shows_reasons_that_cannot_be_printed(database_url: str, tm
         assert theirs is not None
         assert ours.fail(HALF, retry=False)
         assert theirs.fail("plain", retry=False)
-        reason = (USER_ATTRIBUTES.c.trial_id == theirs.trial_id, USER_ATTRIBUTES.c.key == "reason")
+        own = USER_ATTRIBUTES.c.trial_id == theirs.trial_id
+        told = (own, USER_ATTRIBUTES.c.key.in_(["reason", "worker"]))
         with database.write() as connection:
             text = r'"cannot read \udce9 \u001b[31m"'
-            connection.execute(update(USER_ATTRIBUTES).where(*reason).values(value_json=text))
+            connection.execute(update(USER_ATTRIBUTES).where(*told).values(value_json=text))
         written = database.optuna_storage.get_trial(ours.trial_id).user_attrs["reason"]
         assert written.isprintable(), "other tools show it, too"
         run(study)

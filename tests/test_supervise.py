@@ -88,7 +88,7 @@ def test_workers_share_a_study_and_a_killed_one_comes_back(
     )
     wait_until(lambda: "COMPLETE" in states(sqlite_url), "a result")
     os.kill(_children(launcher.pid)[1], signal.SIGKILL)
-    output, _ = launcher.communicate(timeout=240)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
     found = states(sqlite_url)
     assert found.count("COMPLETE") == 20
@@ -114,7 +114,7 @@ def test_a_signal_releases_every_trial(
     wait_until(lambda: states(sqlite_url).count("RUNNING") == workers, "running trials")
     launcher.send_signal(signum)
     wait_until(lambda: states(sqlite_url) == ["WAITING"] * 20, "released trials")
-    output, _ = launcher.communicate(timeout=120)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == code
     assert "run the same command again" in output
 
@@ -183,7 +183,7 @@ def test_a_reader_that_leaves_ends_no_work(tmp_path: Path, table: Path, sqlite_u
     for _ in range(4):
         launcher.stdout.readline()
     launcher.stdout.close()
-    assert launcher.wait(240) == 0
+    assert launcher.wait(600) == 0
     assert states(sqlite_url) == ["COMPLETE"] * 20
     assert list((tmp_path / "report").rglob("report.html"))
 
@@ -201,7 +201,7 @@ def test_a_job_that_starts_while_the_database_is_away_waits_for_it(
             job.wait(6)
     finally:
         postgresql.start()
-    output, _ = job.communicate(timeout=240)
+    output, _ = job.communicate(timeout=600)
     assert job.returncode == 0, output
     assert states(url) == ["COMPLETE"] * 2
 
@@ -238,7 +238,7 @@ def test_a_trial_that_runs_too_long_is_ended_recorded_and_tried_again(
     table = write_table(tmp_path / "one.csv", depths=1, seeds=1)
     limits = ["--recorded-delay", 600, "--trial-timeout", 1, "--max-retries", 1]
     launcher = start(["--recorded", table, *limits, "--storage", sqlite_url], tmp_path)
-    output, _ = launcher.communicate(timeout=240)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 1, output
     with closing(Database.open(sqlite_url)) as database:
         trials = database.study("mrpc-bert-base-grid").trials()
@@ -254,10 +254,10 @@ def test_a_stopped_launcher_holds_no_worker_up(tmp_path: Path, sqlite_url: str) 
     wait_until(lambda: "COMPLETE" in states(sqlite_url), "the first results")
     launcher.send_signal(signal.SIGSTOP)
     try:
-        wait_until(lambda: set(states(sqlite_url)) == {"COMPLETE"}, "all results", seconds=240)
+        wait_until(lambda: set(states(sqlite_url)) == {"COMPLETE"}, "all results", seconds=600)
     finally:
         launcher.send_signal(signal.SIGCONT)
-    output, _ = launcher.communicate(timeout=240)
+    output, _ = launcher.communicate(timeout=600)
     assert launcher.returncode == 0, output
 
 
@@ -287,7 +287,7 @@ def test_a_terminal_shows_one_table(tmp_path: Path, table: Path, sqlite_url: str
         except OSError:
             break
     os.close(inside)
-    assert launcher.wait(240) == 0
+    assert launcher.wait(600) == 0
     text = shown.decode()
     for heading in ("worker", "trains", "loss", "f1", "left"):
         assert heading in text

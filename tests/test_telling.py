@@ -172,7 +172,10 @@ def test_a_footnote_is_under_tables_with_its_column_and_once_on_a_terminal(
     table, analysis = several
     content = document(table, analysis)
     gap = small_table({(0, 1e-5): [0.8, 0.8], (1, 1e-5): [0.8, 0.8], (4, 1e-5): [0.1, 0.1]})
-    for found in (content, document(gap, analyse(gap, draws=50))):
+    fell = small_table({(0, 1e-5): [0.8, 0.81, 0.79, 0.8], (2, 1e-5): [0.8, 0.79, 0.8, 0.02]})
+    collapsed = document(fell, analyse(fell, draws=50))
+    assert any("Learned:" in " ".join(part.footnotes) for part in collapsed.tables)
+    for found in (content, document(gap, analyse(gap, draws=50)), collapsed):
         for part in found.tables:
             titles = {column.title for column in part.shown}
             ranged = any(
@@ -183,6 +186,7 @@ def test_a_footnote_is_under_tables_with_its_column_and_once_on_a_terminal(
             )
             assert ("A range:" in " ".join(part.footnotes)) == ranged
             assert ("Above chance:" in " ".join(part.footnotes)) == any("above chance" in t for t in titles)
+            assert ("Learned:" in " ".join(part.footnotes)) == ("learned" in titles)
     assert len([t for t in content.tables if t.name.startswith("operating_points")]) == 3
     assert words(render(analysis, table, width=80)).count("Confident: the deepest") == 1
 

@@ -43,7 +43,7 @@ def code_after_hanging(path: Path, limit: float | None, expected: float | None, 
     """The exit code of a process whose trial hangs for so long."""
     process = CLEAN.Process(target=_hang, args=(path, limit, expected, seconds), daemon=True)
     process.start()
-    process.join(200)
+    process.join(600)
     return process.exitcode
 
 

@@ -442,7 +442,7 @@ def test_runs_in_another_thread_too(database: Database) -> None:
     found: list[WorkerSummary] = []
     thread = threading.Thread(target=lambda: found.append(work(job)[0]))
     thread.start()
-    thread.join(200)
+    thread.join(600)
     assert found[0].finished == 16
 
 
@@ -487,7 +487,7 @@ def test_signal_releases_the_trial(database: Database, sqlite_url: str, signum: 
     os.kill(process.pid, signum)
     study = database.study("mrpc-grid")
     wait_until(lambda: not study.counts().running, "the trial is released")
-    process.join(60)
+    process.join(600)
     assert process.exitcode == code
     assert study.counts().waiting == 16
     assert {trial.attempt for trial in study.trials()} == {1}
