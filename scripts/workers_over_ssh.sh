@@ -61,6 +61,7 @@ for host in "${hosts[@]}"; do
     fi
     printf '%s: ' "$host"
     # The address goes over standard input: a password on a command line is there for all to read.
-    printf '%s\n' "${ELSA_STORAGE:-}" | ${ELSA_SSH:-ssh -o BatchMode=yes} "$host" "$remote" || failed=1
+    # Not through a pipe: --stop does not read it, and whoever writes to a closed pipe fails.
+    ${ELSA_SSH:-ssh -o BatchMode=yes} "$host" "$remote" <<< "${ELSA_STORAGE:-}" || failed=1
 done
 exit $failed
