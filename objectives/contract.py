@@ -135,7 +135,7 @@ class TrialRecord:
     weights: str | None = None
     """Where the worker that ran the trial kept the weights that gave the score, if it was asked to."""
     predictions: str | None = None
-    """The answers to the examples behind the score, packed (`objectives.predictions`)."""
+    """The answers to the examples behind the score, packed (`objectives.tasks.predictions`)."""
     device: str | None = None
     host: str | None = None
     processes: int | None = None

@@ -81,8 +81,8 @@ def stored_predictions(table: pd.DataFrame, examples: int) -> dict[tuple[str, in
     """As a database would hand them out: a text of its own for each trial."""
     import numpy as np
 
-    from objectives.metrics import describe
-    from objectives.predictions import pack
+    from objectives.tasks.metrics import describe
+    from objectives.tasks.predictions import pack
 
     generator = np.random.default_rng(1)
     labels = np.ones(examples, dtype=np.int64)

@@ -59,8 +59,8 @@ class Result:
 
 def subset(arguments: argparse.Namespace, folder: Path) -> None:
     """A seeded part of the task's data, as JSON Lines."""
-    from objectives.data import load_data
-    from objectives.tasks import get_task
+    from objectives.data.task_data import load_data
+    from objectives.tasks.definition import get_task
 
     task = get_task(arguments.task)
     data = load_data(task, arguments.data)
@@ -81,8 +81,8 @@ def grid(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 def run_loop(arguments: argparse.Namespace, data: Path, folder: Path) -> str:
     """Every cell with Trainer, in one process with all threads; the source of its trial table."""
-    from objectives.models import identify
-    from objectives.tasks import get_task
+    from objectives.pretrained.models import identify
+    from objectives.tasks.definition import get_task
 
     model = str(Path(arguments.model).resolve())
     settings = {

@@ -52,13 +52,23 @@ class Counted:
 # --- a worker ----------------------------------------------------------------------------------------------
 
 
+def _import(path: str, earlier: str) -> Any:
+    """A module of objectives; earlier versions (`--checkout`) had it under another name."""
+    from importlib import import_module
+
+    try:
+        return import_module(f"objectives.{path}")
+    except ModuleNotFoundError:
+        return import_module(f"objectives.{earlier}")
+
+
 def make_objective(settings: dict[str, Any]) -> Any:
     from objectives.contract import Recipe
-    from objectives.data import load_data
-    from objectives.finetune import FineTuning
-    from objectives.prefix import PrefixCache
-    from objectives.tasks import get_task
 
+    FineTuning = _import("training.finetune", "finetune").FineTuning
+    PrefixCache = _import("prefix.prefix_cache", "prefix").PrefixCache
+    load_data = _import("data.task_data", "data").load_data
+    get_task = _import("tasks.definition", "tasks").get_task
     return FineTuning(
         data=load_data(get_task("sst2"), settings["data"]),
         model_path=settings["model"],
@@ -265,7 +275,7 @@ def measure(checkout: Path, running: Sequence[Process], settings: dict[str, Any]
         workers=len(running),
         cells=planned["cells"],
         # Versions that keep splits apart build each of the two by itself.
-        builds=len(lines) // (1 if (checkout / "objectives" / "build_pass.py").exists() else 2),
+        builds=len(lines) // (1 if any((checkout / "objectives").rglob("build_pass.py")) else 2),
         layer_passes=round(sum(answer["passes"] for answer in answers), 1),
         uncached=sum(answer["uncached"] for answer in answers),
         held=round(most / planned["bytes"], 2),

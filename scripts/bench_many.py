@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     import torch
 
-    from objectives.hub import quiet_libraries
+    from objectives.data.hub import quiet_libraries
 
     quiet_libraries()
     if arguments.threads:
@@ -99,7 +99,7 @@ def random_task(
     import torch
     from transformers import AutoModelForSequenceClassification
 
-    from objectives.stack import find_layers
+    from objectives.pretrained.stack import find_layers
     from study.models import tuned
     from study.models.exporting import plain_config
 

@@ -67,10 +67,10 @@ class Peak:
 class Ours:
     def __init__(self, settings: dict[str, Any], way: str):
         from objectives.contract import Recipe
-        from objectives.data import load_data
-        from objectives.finetune import FineTuning
-        from objectives.prefix import PrefixCache
-        from objectives.tasks import get_task
+        from objectives.data.task_data import load_data
+        from objectives.prefix.prefix_cache import PrefixCache
+        from objectives.tasks.definition import get_task
+        from objectives.training.finetune import FineTuning
 
         self.objective = FineTuning(
             data=load_data(get_task(settings["task"]), settings["data"]),
@@ -146,8 +146,8 @@ class WithTrainer:
     def __init__(self, settings: dict[str, Any], *, padded: bool, authors: bool):
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-        from objectives.data import load_data
-        from objectives.tasks import get_task
+        from objectives.data.task_data import load_data
+        from objectives.tasks.definition import get_task
 
         self.settings, self.padded, self.authors = settings, padded, authors
         self.task = get_task(settings["task"])
@@ -173,8 +173,8 @@ class WithTrainer:
         import torch
         from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-        from objectives import metrics
-        from objectives.stack import find_layers
+        from objectives.pretrained.stack import find_layers
+        from objectives.tasks import metrics
 
         self.model.load_state_dict(self.weights)
         stack = find_layers(self.model)

@@ -20,9 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from objectives.contract import Cell, Recipe
-from objectives.data import TaskData
+from objectives.data.task_data import TaskData
 from objectives.demo import examples as demo
-from objectives.models import resolve_path
+from objectives.pretrained.models import resolve_path
 from study.cli.lists import integers, seeds
 
 
@@ -36,9 +36,9 @@ def with_dropout(model: str, rate: float, folder: Path) -> str:
 
 
 def scores(data: TaskData, model: str, recipe: Recipe, cells: list[Cell], cache: Path) -> dict[Cell, float]:
-    from objectives.finetune import FineTuning
-    from objectives.models import identify
-    from objectives.prefix import PrefixCache
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.pretrained.models import identify
+    from objectives.training.finetune import FineTuning
 
     identity = identify(model)
     objective = FineTuning(
@@ -73,8 +73,8 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, help="of a model in a folder (default: its own)")
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()
-    from objectives.data import DEMO, load_data
-    from objectives.tasks import get_task
+    from objectives.data.task_data import DEMO, load_data
+    from objectives.tasks.definition import get_task
 
     if bool(arguments.model) != bool(arguments.data):
         parser.error("--model and --data go together")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from objectives.contents import Content, contents, remove
 from objectives.errors import UsageError
+from objectives.prefix.contents import Content, contents, remove
 from study.cli.command import duration, new_parser, note, run
 from study.cli.flags import add_settings, given
 from study.cli.numbers import whole

@@ -36,8 +36,8 @@ def count_parameters(model: str, labels: int = 2) -> ParameterTable:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    from objectives.models import PUBLISHED_CONFIGS, load_config
-    from objectives.stack import count_layers, find_layers
+    from objectives.pretrained.models import PUBLISHED_CONFIGS, load_config
+    from objectives.pretrained.stack import count_layers, find_layers
 
     if model in PUBLISHED_CONFIGS:
         kind, facts = PUBLISHED_CONFIGS[model]

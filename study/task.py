@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = flags.given(Inputs, arguments)
     inputs = Inputs(**given, task=(arguments.name,) if arguments.name else ())
     from objectives.contract import UsageError
-    from objectives.task_file import to_toml
+    from objectives.tasks.task_file import to_toml
     from study.launching.asked_tasks import asked_data, check_names, known_task
 
     if not arguments.name and not inputs.data:

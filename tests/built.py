@@ -8,14 +8,14 @@ from typing import Any
 import tiny
 import torch
 
-from objectives import building
-from objectives.building import Builder, weight_digests
-from objectives.data import load_data
-from objectives.encoding import encode
-from objectives.models import Pretrained
-from objectives.replay import Replay
-from objectives.stack import find_layers
-from objectives.tasks import get_task
+from objectives.data.encoding import encode
+from objectives.data.task_data import load_data
+from objectives.prefix import building
+from objectives.prefix.building import Builder, weight_digests
+from objectives.pretrained.models import Pretrained
+from objectives.pretrained.replay import Replay
+from objectives.pretrained.stack import find_layers
+from objectives.tasks.definition import get_task
 
 TASK = get_task("sst2")
 

@@ -249,8 +249,8 @@ def try_table(content: bytes, folder: Path) -> tuple[str | None, str | None]:
 
 def try_data(ending: str, content: bytes, folder: Path) -> str | None:
     """As the training data of a two-class task of sentences."""
-    from objectives.data import load_data
-    from objectives.tasks import get_task
+    from objectives.data.task_data import load_data
+    from objectives.tasks.definition import get_task
 
     data = folder / "data"
     data.mkdir(exist_ok=True)

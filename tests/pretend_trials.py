@@ -18,15 +18,16 @@ import pretend_gpu
 import tiny
 from accelerate.state import PartialState
 
-from objectives import capabilities, finetune
+from objectives import capabilities
 from objectives.capabilities import Capabilities
 from objectives.contract import Cell, Recipe
-from objectives.data import load_data
-from objectives.finetune import FineTuning
+from objectives.data.task_data import load_data
 from objectives.fitting import Fitting
-from objectives.prefix import PrefixCache
-from objectives.states import DeviceStates
-from objectives.tasks import get_task
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.prefix.states import DeviceStates
+from objectives.tasks.definition import get_task
+from objectives.training import finetune
+from objectives.training.finetune import FineTuning
 
 LAYERS = 2
 DEPTHS = (0, 1, LAYERS)

@@ -18,8 +18,8 @@ CLEAN.set_forkserver_preload(
     [
         "storage.database",
         "study.workers.worker",
-        "objectives.finetune",
-        "objectives.data",
+        "objectives.training.finetune",
+        "objectives.data.task_data",
         "sklearn.metrics",
         "transformers.models.bert.modeling_bert",
         "transformers.models.bert.tokenization_bert",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from objectives.batches import Loader, Rows, Split
-from objectives.encoding import Encoded
+from objectives.data.encoding import Encoded
+from objectives.training.batches import Loader, Rows, Split
 
 CPU = torch.device("cpu")
 

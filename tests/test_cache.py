@@ -11,10 +11,10 @@ import pytest
 import tiny
 from built import builder
 
-from objectives import entries
 from objectives.contract import UsageError
-from objectives.entries import Owner, mark_study
-from objectives.prefix import PrefixCache
+from objectives.prefix import entries
+from objectives.prefix.entries import Owner, mark_study
+from objectives.prefix.prefix_cache import PrefixCache
 from study import cache, launch, work
 from study.cli.sizes import size_text
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from objectives import machine
-from objectives.batches import Batch, Loader, Split
 from objectives.capabilities import Capabilities, capabilities, normalised
-from objectives.encoding import Encoded
+from objectives.data.encoding import Encoded
+from objectives.training.batches import Batch, Loader, Split
 
 ROOT = Path(__file__).parent.parent
 HOST = Capabilities(torch.device("cpu"))

@@ -19,14 +19,14 @@ import torch
 from launches import start, wait_until
 from processes import Group
 
-from objectives import state_file
-from objectives.checkpoints import Checkpoints
 from objectives.contract import Attempt, Cell, CurvePoint, Recipe, TrialRecord
-from objectives.data import load_data
-from objectives.finetune import FineTuning
-from objectives.prefix import PrefixCache
-from objectives.state_file import Unreadable
-from objectives.tasks import get_task
+from objectives.data.task_data import load_data
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.tasks.definition import get_task
+from objectives.training import state_file
+from objectives.training.checkpoints import Checkpoints
+from objectives.training.finetune import FineTuning
+from objectives.training.state_file import Unreadable
 from storage.database import Database
 from study.workers.event_lines import decode, encode
 from study.workers.events import Event

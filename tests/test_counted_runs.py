@@ -8,7 +8,7 @@ from tables import numbered, rows, table, words
 from test_operating_points import only
 
 from objectives.contract import UsageError
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.samples import paper_keeps
 from study.operating_points import analyse, render
 from study.simulation import worlds

@@ -13,9 +13,9 @@ import pytest
 import tiny
 
 from objectives.contract import HubError, UsageError
-from objectives.data import DEMO, draw_subset, load_data, nested_order, split_selection
-from objectives.metrics import chance, evaluate
-from objectives.tasks import get_task, shipped
+from objectives.data.task_data import DEMO, draw_subset, load_data, nested_order, split_selection
+from objectives.tasks.definition import get_task, shipped
+from objectives.tasks.metrics import chance, evaluate
 
 ROWS: dict[str, dict[str, Any]] = {
     "cola": {"sentence": "a b", "label": 1},

@@ -17,7 +17,7 @@ from objectives.contract import Recipe
 from objectives.demo import examples as demo
 from objectives.demo.language import draw_scene, tell
 from objectives.demo.mistakes import spoil
-from objectives.tasks import get_task, shipped
+from objectives.tasks.definition import get_task, shipped
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = {

@@ -14,7 +14,7 @@ import pytest
 
 from objectives.demo import examples as demo
 from objectives.demo.corpus import passages
-from objectives.tasks import get_task
+from objectives.tasks.definition import get_task
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "make_demo_model.py"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from objectives.capabilities import Capabilities
-from objectives.dropout import fast_dropout
+from objectives.pretrained.dropout import fast_dropout
 
 CPU = Capabilities(torch.device("cpu"))
 

@@ -17,7 +17,7 @@ import yaml
 from safetensors.torch import load_file
 
 from objectives.contract import UsageError
-from objectives.tasks import shipped
+from objectives.tasks.definition import shipped
 from storage.database import Database
 from study import Study, export, operating_points, report
 from study.models import load

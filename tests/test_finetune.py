@@ -18,14 +18,14 @@ import torch
 from objectives import machine
 from objectives.capabilities import Capabilities
 from objectives.contract import Attempt, Cell, CurvePoint, Recipe, TrialFailed, UsageError
-from objectives.data import load_data
-from objectives.finetune import FineTuning
+from objectives.data.task_data import load_data
 from objectives.machine import private_memory_bytes
-from objectives.models import identify
-from objectives.prefix import PrefixCache
-from objectives.schedule import Schedule
-from objectives.states import DeviceStates
-from objectives.tasks import get_task
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.prefix.states import DeviceStates
+from objectives.pretrained.models import identify
+from objectives.tasks.definition import get_task
+from objectives.training.finetune import FineTuning
+from objectives.training.schedule import Schedule
 
 Make = Callable[..., FineTuning]
 
@@ -401,7 +401,7 @@ def test_memory_does_not_grow_over_fifty_trials(make: Make) -> None:
 
 
 def test_grouping_by_length_shuffles_but_loses_nothing(make: Make) -> None:
-    from objectives.encoding import training_batches
+    from objectives.data.encoding import training_batches
 
     lengths = np.random.default_rng(0).integers(3, 100, 1000)
     batches = training_batches(lengths, 16, np.random.default_rng(1), True)

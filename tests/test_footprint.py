@@ -13,9 +13,9 @@ import pytest
 import tiny
 from transformers import AutoConfig
 
-from objectives import footprint
 from objectives.contract import UsageError
-from objectives.footprint import Fit, Shapes
+from objectives.pretrained import footprint
+from objectives.pretrained.footprint import Fit, Shapes
 from study import launch
 
 ROOT = Path(__file__).parent.parent
@@ -88,11 +88,11 @@ measure(sys.argv[1], sys.argv[2] == "checkpointing")
 def measure(place: str, checkpointing: bool) -> None:
     """Peaks of trials at several depths, as their records have them."""
     from objectives.contract import Cell, Recipe
-    from objectives.data import load_data
-    from objectives.finetune import FineTuning
+    from objectives.data.task_data import load_data
     from objectives.fitting import Fitting
-    from objectives.prefix import PrefixCache
-    from objectives.tasks import get_task
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.tasks.definition import get_task
+    from objectives.training.finetune import FineTuning
 
     folder = Path(place)
     objective = FineTuning(

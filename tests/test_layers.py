@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from objectives.contract import UsageError
-from objectives.stack import find_layers
+from objectives.pretrained.stack import find_layers
 from study.layers import count_parameters, main, render
 
 PUBLISHED = {

@@ -12,7 +12,7 @@ import tiny
 import torch
 
 from objectives.contract import UsageError
-from objectives.stack import find_layers
+from objectives.pretrained.stack import find_layers
 from study.models import load, load_many
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, masking_utils
 
 from objectives.capabilities import Capabilities
-from objectives.masks import READERS, unread_masks
+from objectives.pretrained.masks import READERS, unread_masks
 
 GPU = Capabilities(torch.device("cuda", 0))
 READS_ITS_OWN = ("deberta-v2", "xlnet")

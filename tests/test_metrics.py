@@ -10,10 +10,10 @@ from scipy import stats
 from sklearn import metrics as theirs
 from tables import rows, table
 
-from objectives import metrics
 from objectives.contract import UsageError
-from objectives.metrics import METRICS, describe, display_name
-from objectives.tasks import Task, get_task
+from objectives.tasks import metrics
+from objectives.tasks.definition import Task, get_task
+from objectives.tasks.metrics import METRICS, describe, display_name
 from study.analysis.analyse import Analysis, analyse
 from study.analysis.points import OperatingPoint
 

@@ -16,15 +16,15 @@ import pytest
 import tiny
 import torch
 
-from objectives.batches import Loader, Split
 from objectives.contract import Attempt, Cell, Recipe, TrialFailed, UsageError
-from objectives.data import load_data
-from objectives.encoding import Encoded
-from objectives.finetune import FineTuning
+from objectives.data.encoding import Encoded
+from objectives.data.task_data import load_data
 from objectives.fitting import Fitting
-from objectives.micro_batches import MicroBatches, failure
-from objectives.prefix import PrefixCache
-from objectives.tasks import get_task
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.tasks.definition import get_task
+from objectives.training.batches import Loader, Split
+from objectives.training.finetune import FineTuning
+from objectives.training.micro_batches import MicroBatches, failure
 from storage.attributes import from_attributes, to_attributes
 
 Make = Callable[..., FineTuning]

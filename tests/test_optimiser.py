@@ -9,8 +9,8 @@ import tiny
 from transformers import AutoConfig, AutoModelForSequenceClassification, Trainer
 
 from objectives.contract import Recipe
-from objectives.optimiser import make_optimizer, trainable
-from objectives.stack import find_layers
+from objectives.pretrained.stack import find_layers
+from objectives.training.optimiser import make_optimizer, trainable
 from study.protocols import Subject, get
 
 

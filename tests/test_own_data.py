@@ -10,10 +10,10 @@ import numpy as np
 import own
 import pytest
 
-from objectives import readers
 from objectives.contract import UsageError
-from objectives.data import TaskData, draw_subset, load_data
-from objectives.inference import told
+from objectives.data import readers
+from objectives.data.inference import told
+from objectives.data.task_data import TaskData, draw_subset, load_data
 from study.launching.asked_tasks import asked_data
 from study.launching.inputs import Inputs
 

@@ -12,11 +12,11 @@ import pytest
 import tiny
 import torch
 
-from objectives import metrics
 from objectives.contract import Cell, CurvePoint, Recipe, TrialRecord
-from objectives.finetune import FineTuning
-from objectives.prefix import PrefixCache
-from objectives.targets import Targets
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.tasks import metrics
+from objectives.training.finetune import FineTuning
+from objectives.training.targets import Targets
 from study.launching.asked_tasks import asked_data
 from study.launching.inputs import Inputs
 
@@ -110,7 +110,7 @@ def test_the_last_layer_can_answer_in_the_labels_own_unit(make: Make, tmp_path: 
 
 
 def test_a_constant_label_and_a_task_that_says_so_are_left_as_they_are() -> None:
-    from objectives.tasks import get_task
+    from objectives.tasks.definition import get_task
 
     assert Targets.of(get_task("stsb"), np.array([0.0, 5.0]), shifts=True) == Targets("regression")
     assert Targets.of(get_task("cola"), np.array([0, 1]), shifts=True) == Targets("classes")

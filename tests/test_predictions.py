@@ -11,9 +11,9 @@ import pytest
 import stored
 
 from objectives.contract import Cell, TrialRecord
-from objectives.influence import standard_error
-from objectives.metrics import describe
-from objectives.predictions import pack, unpack
+from objectives.tasks.influence import standard_error
+from objectives.tasks.metrics import describe
+from objectives.tasks.predictions import pack, unpack
 from storage.attributes import MOST_BYTES
 from storage.database import Database
 from study.analysis.analyse import Analysis, analyse

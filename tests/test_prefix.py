@@ -17,13 +17,14 @@ import torch
 from built import builder
 from processes import CLEAN
 
-from objectives import entries, eviction, prefix
-from objectives.build_pass import NoRoom, NotFinite
-from objectives.building import Builder, passes, weight_digests
-from objectives.encoding import Encoded
-from objectives.entries import Owner, mark_study
-from objectives.finetune import STORED_DTYPES
-from objectives.prefix import PrefixCache
+from objectives.data.encoding import Encoded
+from objectives.prefix import entries, eviction
+from objectives.prefix import prefix_cache as prefix
+from objectives.prefix.build_pass import NoRoom, NotFinite
+from objectives.prefix.building import Builder, passes, weight_digests
+from objectives.prefix.entries import Owner, mark_study
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.training.finetune import STORED_DTYPES
 
 DEPTHS = range(1, tiny.LAYERS + 1)
 
@@ -450,7 +451,7 @@ def test_an_entry_says_whose_it_is_and_what_it_cost(tmp_path: Path) -> None:
 
 
 def test_states_on_the_device_are_the_mapped_ones(tmp_path: Path) -> None:
-    from objectives.states import DeviceStates
+    from objectives.prefix.states import DeviceStates
 
     for left in (False, True):
         made = builder(tmp_path, chunks=3)

@@ -21,11 +21,11 @@ PLACES = [*(f"frozen_layers={depth}" for depth in DEPTHS), "in micro-batches", "
 def train(place: str) -> None:
     """One cell per depth; what each process measured goes to a file."""
     from objectives.contract import Cell, Recipe
-    from objectives.data import load_data
-    from objectives.finetune import FineTuning
-    from objectives.micro_batches import MicroBatches
-    from objectives.prefix import PrefixCache
-    from objectives.tasks import get_task
+    from objectives.data.task_data import load_data
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.tasks.definition import get_task
+    from objectives.training.finetune import FineTuning
+    from objectives.training.micro_batches import MicroBatches
 
     folder = Path(place)
 

@@ -9,8 +9,8 @@ import pytest
 import tiny
 import torch
 
-from objectives.readout import Readout
-from objectives.stack import find_layers
+from objectives.pretrained.readout import Readout
+from objectives.pretrained.stack import find_layers
 
 FIRST_TOKEN = ("bert", "roberta", "electra", "mpnet", "modernbert", "distilbert", "deberta-v2")
 

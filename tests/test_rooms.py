@@ -122,7 +122,7 @@ def test_analysis_and_workers_load_without_torch(module: str) -> None:
 
 
 def test_only_task_files_published_figures_and_the_demo_know_a_tasks_name() -> None:
-    from objectives.tasks import shipped, task_key
+    from objectives.tasks.definition import shipped, task_key
 
     may = {"objectives/demo", "study/analysis/published.py", "study/analysis/paper_claims.py"}
     for room in ROOMS:

@@ -17,12 +17,12 @@ from transformers import AutoConfig
 
 from objectives.contract import Attempt, Cell, CurvePoint, Recipe, UsageError
 from objectives.fitting import Fitting
-from objectives.footprint import Fit, shapes
+from objectives.pretrained.footprint import Fit, shapes
 from study import launch
 from study.workers.process_group import group_environments
 
 if TYPE_CHECKING:
-    from objectives.finetune import FineTuning
+    from objectives.training.finetune import FineTuning
 
 ROOT = Path(__file__).parent.parent
 LAYERS = 2
@@ -69,12 +69,12 @@ class Killed(Exception):
 
 def train(place: str) -> None:
     """Every case; in a process of several, sharded and not. What was measured goes to a file."""
-    from objectives.checkpoints import Checkpoints
-    from objectives.data import load_data
-    from objectives.finetune import FineTuning
-    from objectives.kept import KeptModels
-    from objectives.prefix import PrefixCache
-    from objectives.tasks import get_task
+    from objectives.data.task_data import load_data
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.tasks.definition import get_task
+    from objectives.training.checkpoints import Checkpoints
+    from objectives.training.finetune import FineTuning
+    from objectives.training.kept import KeptModels
 
     folder = Path(place)
     data = load_data(get_task("sst2"), str(folder / "data"))

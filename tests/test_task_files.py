@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from objectives.contract import UsageError
-from objectives.task_file import from_dict, read, to_dict, to_toml
-from objectives.tasks import FOLDER, Task, find_task, get_task, shipped
+from objectives.tasks.definition import FOLDER, Task, find_task, get_task, shipped
+from objectives.tasks.task_file import from_dict, read, to_dict, to_toml
 
 OWN = """
 name = "news"

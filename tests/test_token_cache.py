@@ -13,13 +13,13 @@ import pytest
 import tiny
 from transformers import AutoTokenizer
 
-from objectives import token_cache
 from objectives.contract import UsageError
-from objectives.data import TaskData, load_data
-from objectives.encoding import Encoded, encode
-from objectives.prefix import PrefixCache
+from objectives.data import token_cache
+from objectives.data.encoding import Encoded, encode
+from objectives.data.task_data import TaskData, load_data
+from objectives.prefix.prefix_cache import PrefixCache
 from objectives.private_files import own_folder
-from objectives.tasks import get_task
+from objectives.tasks.definition import get_task
 from study.launching.here import log_folder
 
 TASK = get_task("sst2")

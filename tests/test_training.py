@@ -13,11 +13,11 @@ import tiny
 import torch
 
 from objectives.contract import Cell, Recipe
-from objectives.data import load_data
-from objectives.finetune import FineTuning
-from objectives.prefix import PrefixCache
-from objectives.tasks import get_task
-from objectives.training import Run
+from objectives.data.task_data import load_data
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.tasks.definition import get_task
+from objectives.training.finetune import FineTuning
+from objectives.training.loop import Run
 
 CELL = Cell(2, 1e-3, 1)
 

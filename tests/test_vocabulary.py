@@ -13,13 +13,13 @@ import tiny
 import torch
 
 from objectives.contract import Cell, Recipe
-from objectives.data import load_data
-from objectives.encoding import Encoded
-from objectives.finetune import FineTuning
-from objectives.models import identify
-from objectives.prefix import PrefixCache
-from objectives.tasks import get_task
-from objectives.vocabulary import Vocabulary
+from objectives.data.encoding import Encoded
+from objectives.data.task_data import load_data
+from objectives.prefix.prefix_cache import PrefixCache
+from objectives.pretrained.models import identify
+from objectives.pretrained.vocabulary import Vocabulary
+from objectives.tasks.definition import get_task
+from objectives.training.finetune import FineTuning
 
 WIDER = 400
 """A vocabulary of which the tiny data use a sixth."""

@@ -10,9 +10,9 @@ from functools import cache
 
 import numpy as np
 
-from objectives import metrics
-from objectives.tasks import Task, find_task
-from objectives.tasks import task_key as task_key
+from objectives.tasks import metrics
+from objectives.tasks.definition import Task, find_task
+from objectives.tasks.definition import task_key as task_key
 
 ASSUMED = "majority class of the task's public validation set"
 """Of a table that names the task but may be of other data."""

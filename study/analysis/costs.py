@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from objectives import metrics
+from objectives.tasks import metrics
 from study.analysis.analyse import Analysis
 from study.analysis.published import model_key
 from study.analysis.quality import Curve

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from objectives import metrics
-from objectives.influence import influence
-from objectives.predictions import Predictions, unpack
+from objectives.tasks import metrics
+from objectives.tasks.influence import influence
+from objectives.tasks.predictions import Predictions, unpack
 from study.analysis.samples import Sample
 
 if TYPE_CHECKING:

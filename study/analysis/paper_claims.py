@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from objectives.metrics import describe
-from objectives.tasks import find_task
+from objectives.tasks.definition import find_task
+from objectives.tasks.metrics import describe
 from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.chance import task_key

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.quality import Curve, DepthScore
 from study.analysis.verdict import Verdict, verdict
 

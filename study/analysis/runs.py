@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from objectives import metrics
 from objectives.contract import UsageError
+from objectives.tasks import metrics
 from study.analysis.chance import known_chance
 from study.analysis.collapses import collapsed
 from study.analysis.samples import Counts, DepthRuns, Group, Outliers, RateRuns, Sample, make_sample

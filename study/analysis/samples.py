@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from objectives import metrics
+from objectives.tasks import metrics
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.analyse import Analysis
 
 if TYPE_CHECKING:

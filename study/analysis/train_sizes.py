@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median, stdev
 
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.quality import Curve
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from objectives.data import TaskData
+    from objectives.data.task_data import TaskData
 
 DEPTH, RATE, EXAMPLES = 6, 1e-3, 64
 MARK = "@found "
@@ -66,18 +66,18 @@ def in_group() -> dict[str, Any]:
 
 @cache
 def _examples() -> TaskData:
-    from objectives.data import DEMO, load_data
-    from objectives.tasks import shipped
+    from objectives.data.task_data import DEMO, load_data
+    from objectives.tasks.definition import shipped
 
     return load_data(next(iter(shipped().values())), DEMO)
 
 
 def _trial(folder: Path, precision: Any, prefix: Literal["cached", "live"] = "cached") -> dict[str, Any]:
     from objectives.contract import Cell, Recipe
-    from objectives.data import DEMO
+    from objectives.data.task_data import DEMO
     from objectives.demo.examples import MODEL_PATH
-    from objectives.finetune import FineTuning
-    from objectives.prefix import PrefixCache
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.training.finetune import FineTuning
 
     objective = FineTuning(
         data=_examples(),
@@ -136,7 +136,7 @@ def _best(work: Callable[[], float], times: int = 3) -> float:
 
 
 def main(text: str) -> None:
-    from objectives.hub import quiet_libraries
+    from objectives.data.hub import quiet_libraries
 
     quiet_libraries()
     asked = json.loads(text)

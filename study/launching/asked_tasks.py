@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectives.contract import UsageError
-from objectives.inference import Wishes, infer, task_name, with_metrics
-from objectives.tasks import Task, find_task, shipped, suggestion
+from objectives.data.inference import Wishes, infer, task_name, with_metrics
+from objectives.tasks.definition import Task, find_task, shipped, suggestion
 from study.launching.inputs import Inputs
 
 if TYPE_CHECKING:
-    from objectives.data import TaskData
+    from objectives.data.task_data import TaskData
 
 HUB = "hub:"
 
@@ -53,7 +53,7 @@ def _names(inputs: Inputs) -> Iterator[str]:
 
 def known_task(name: str, inputs: Inputs) -> Task | None:
     """A task that is written down; None for one that its data must tell."""
-    from objectives import task_file
+    from objectives.tasks import task_file
 
     own = wishes(inputs)
     if inputs.definition is not None:
@@ -80,8 +80,8 @@ def _overruled(task: Task, own: Wishes) -> Task:
 
 
 def _load(name: str, inputs: Inputs) -> TaskData:
-    from objectives import readers
-    from objectives.data import DEMO, build, load_data
+    from objectives.data import readers
+    from objectives.data.task_data import DEMO, build, load_data
 
     task = known_task(name, inputs)
     if inputs.demo:

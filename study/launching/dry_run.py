@@ -17,7 +17,7 @@ from study.progress.pace import steps, weight
 from study.workers.jobs import Places, make_objective
 
 if TYPE_CHECKING:
-    from objectives.finetune import FineTuning
+    from objectives.training.finetune import FineTuning
     from study.launching.memory import Memory
     from study.launching.request import StudyRequest
 
@@ -39,7 +39,7 @@ def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) 
     lines += [f"  {told}" for told in (request.told, *spec.remarks) if told]
     lines += [f"  {cell}" for cell in cells]
     if request.train_examples is not None:
-        from objectives.finetune import FineTuning
+        from objectives.training.finetune import FineTuning
 
         every = [*cells, *protocol.later(spec)]
         counts = [steps(spec, cell, request.train_examples) for cell in every]

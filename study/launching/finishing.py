@@ -81,7 +81,7 @@ def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places)
 
 def tell_cache(studies: Sequence[StoredStudy], caching: Caching) -> None:
     """States stay, so that more seeds or rates can follow; they are the first to go when room is needed."""
-    from objectives.contents import contents
+    from objectives.prefix.contents import contents
 
     folder = Path(caching.cache_dir).expanduser()
     names = {study.name for study in studies}

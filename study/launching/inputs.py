@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from objectives import settings
 from objectives.contract import UsageError
-from objectives.metrics import METRICS
 from objectives.settings import setting
-from objectives.tasks import shipped
+from objectives.tasks.definition import shipped
+from objectives.tasks.metrics import METRICS
 from study.cli import lists
 from study.cli.command import DEFAULT_STORAGE
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import SpecMismatch
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study import protocols
 from study.launching.request import StudyRequest
 from study.launching.settling import Settling, settling, tell

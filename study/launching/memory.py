@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from objectives.contract import UsageError
 from objectives.depths import depth_name, freeze_order, ranges
 from objectives.fitting import Fitting
-from objectives.micro_batches import MicroBatches
+from objectives.training.micro_batches import MicroBatches
 from study.workers import gpus
 
 if TYPE_CHECKING:
-    from objectives.footprint import Fit, Footprint, Shapes
+    from objectives.pretrained.footprint import Fit, Footprint, Shapes
     from study.launching.arguments import LaunchRequest
     from study.launching.request import StudyRequest
 
@@ -53,7 +53,7 @@ class Memory:
         )
 
     def fit(self, request: StudyRequest) -> Fit:
-        from objectives.footprint import Fit
+        from objectives.pretrained.footprint import Fit
 
         recipe = request.spec.recipe
         batches = MicroBatches.of(recipe.batch_size, self.processes, self.fitting.micro_batch)
@@ -86,7 +86,7 @@ class Memory:
 
     def lines(self, request: StudyRequest) -> list[str]:
         """For people: what each depth needs."""
-        from objectives.footprint import TOLERANCE
+        from objectives.pretrained.footprint import TOLERANCE
 
         fit = self.fit(request)
         where = "on a CPU" if self.host else "on a GPU"
@@ -156,13 +156,13 @@ class Memory:
 
 @lru_cache
 def _shapes(model_path: str, labels: int, tokens: int, precision: str, host: bool) -> Shapes:
-    from objectives import footprint
-    from objectives.models import load_config
+    from objectives.pretrained import footprint
+    from objectives.pretrained.models import load_config
 
     return footprint.shapes(load_config(model_path), labels, tokens=tokens, precision=precision, host=host)
 
 
 def _gb(size: int) -> str:
-    from objectives.footprint import gigabytes
+    from objectives.pretrained.footprint import gigabytes
 
     return gigabytes(size)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell, Recipe, UsageError
-from objectives.tasks import task_key
+from objectives.tasks.definition import task_key
 from study.cli.command import note
 from study.launching.arguments import LaunchRequest
 from study.launching.asked_tasks import asked_data, check_names
@@ -20,8 +20,8 @@ from study.specs.study_spec import StudySpec
 from study.workers.trackers import check_installed
 
 if TYPE_CHECKING:
-    from objectives.data import TaskData
-    from objectives.models import ModelIdentity
+    from objectives.data.task_data import TaskData
+    from objectives.pretrained.models import ModelIdentity
     from objectives.recorded import RecordedPair
 
 DEFAULT_MODEL = "bert-base"
@@ -49,7 +49,7 @@ class StudyRequest:
 
 def check_quickly(request: LaunchRequest) -> None:
     """Refuse within a second what can be refused without loading a model or data."""
-    from objectives.models import resolve_path
+    from objectives.pretrained.models import resolve_path
     from storage.address import Address, check_sqlite_file
 
     address = Address.parse(request.storage)
@@ -87,8 +87,8 @@ def resolve(request: LaunchRequest) -> list[StudyRequest]:
 
 
 def _trained(request: LaunchRequest) -> list[StudyRequest]:
-    from objectives.data import DEMO
-    from objectives.models import identify
+    from objectives.data.task_data import DEMO
+    from objectives.pretrained.models import identify
 
     inputs = request.inputs
     models = [DEMO] if inputs.demo else inputs.model or (DEFAULT_MODEL,)
@@ -99,11 +99,11 @@ def _trained(request: LaunchRequest) -> list[StudyRequest]:
 
 
 def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIdentity) -> StudyRequest:
-    from objectives.inference import told
-    from objectives.lengths import measure
-    from objectives.metrics import describe
-    from objectives.task_file import to_dict
-    from objectives.tasks import find_task
+    from objectives.data.inference import told
+    from objectives.pretrained.lengths import measure
+    from objectives.tasks.definition import find_task
+    from objectives.tasks.metrics import describe
+    from objectives.tasks.task_file import to_dict
 
     demo = request.inputs.demo
     subject = Subject(model=identity.name, total_layers=identity.total_layers, demo=demo)

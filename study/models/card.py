@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from objectives.metrics import describe, display_name
-from objectives.readers import HUB, hub_parts
+from objectives.data.readers import HUB, hub_parts
+from objectives.tasks.metrics import describe, display_name
 from study.analysis.costs import costs
 from study.cli.words import counted
 from study.reporting import names

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectives.contract import TrialRecord, UsageError
-from objectives.kept import read as read_kept
+from objectives.training.kept import read as read_kept
 from study.models.card import card
 from study.models.choice import Choice, Wanted, choose
 from study.models.exporting import Trained, of_kept, of_objective, write_full, write_tuned

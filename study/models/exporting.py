@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
-from objectives.models import Pretrained
-from objectives.stack import find_layers
-from objectives.targets import Targets
+from objectives.pretrained.models import Pretrained
+from objectives.pretrained.stack import find_layers
+from objectives.training.targets import Targets
 from study.models import tuned
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from objectives.finetune import FineTuning
-    from objectives.kept import Kept
-    from objectives.stack import LayerStack
-    from objectives.tasks import Task
+    from objectives.pretrained.stack import LayerStack
+    from objectives.tasks.definition import Task
+    from objectives.training.finetune import FineTuning
+    from objectives.training.kept import Kept
     from study.specs.study_spec import StudySpec
 
 CARD = "README.md"

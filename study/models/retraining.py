@@ -12,7 +12,7 @@ from study.workers.jobs import Places, make_objective
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from objectives.finetune import FineTuning
+    from objectives.training.finetune import FineTuning
     from study.specs.study_spec import StudySpec
 
 
@@ -32,7 +32,7 @@ def retrain(
     places: Places,
     report: Callable[[CurvePoint], None] = lambda point: None,
 ) -> Retrained:
-    from objectives.finetune import FineTuning
+    from objectives.training.finetune import FineTuning
 
     _as_many_threads(recorded)
     # In this process alone, however many trained it then.

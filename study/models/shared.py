@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from objectives.contract import UsageError
-from objectives.replay import Replay
-from objectives.stack import find_layers
+from objectives.pretrained.replay import Replay
+from objectives.pretrained.stack import find_layers
 from study.models import tuned
 
 if TYPE_CHECKING:

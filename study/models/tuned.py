@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
-from objectives.models import PROBLEM_TYPES, load_tokenizer
+from objectives.pretrained.models import PROBLEM_TYPES, load_tokenizer
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +114,7 @@ def base_model(about: Tuned, base: str | os.PathLike[str] | None) -> PreTrainedM
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    from objectives.hub import quiet_libraries
+    from objectives.data.hub import quiet_libraries
 
     quiet_libraries()
     place = str(base if base is not None else about.base)

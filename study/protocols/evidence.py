@@ -15,7 +15,7 @@ from objectives.contract import Cell, Outcome
 from objectives.depths import FULL as FULL
 from objectives.depths import freeze_order as freeze_order
 from objectives.depths import tuned_layers as tuned_layers
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.chance import known_chance
 from study.analysis.collapses import AT_CHANCE, collapsed
 from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, Sample, make_sample

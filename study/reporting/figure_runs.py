@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from objectives.depths import depth_name, freeze_order
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study.analysis.quality import Curve
 from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from objectives import metrics
 from objectives.depths import freeze_order, short_name
-from objectives.tasks import Task, find_task
+from objectives.tasks import metrics
+from objectives.tasks.definition import Task, find_task
 from study.analysis.quality import Curve
 
 UNKNOWN = "–"

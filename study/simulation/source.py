@@ -14,7 +14,7 @@ import numpy as np
 
 from objectives.contract import Cell, Recipe, UsageError
 from objectives.depths import FULL
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 from study import protocols
 from study.analysis.analyse import DRAWS
 from study.analysis.measure import measure

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objectives import toml_text
 from objectives.contract import Recipe
 from objectives.settings import declared
+from objectives.tasks import toml_text
 from study.specs.study_spec import StudySpec
 
 

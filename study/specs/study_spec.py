@@ -19,7 +19,7 @@ from objectives.settings import setting
 from study.cli import lists
 
 if TYPE_CHECKING:
-    from objectives.tasks import Task
+    from objectives.tasks.definition import Task
 
 LISTS = ("frozen_layers", "learning_rates", "seeds", "train_sizes")
 PLACES = ("model", "model_path", "data", "chance", "remarks", "extra")
@@ -136,14 +136,14 @@ class StudySpec:
 
     def described_task(self) -> Task:
         """What is predicted, and how it is scored."""
-        from objectives.task_file import from_dict
-        from objectives.tasks import get_task
+        from objectives.tasks.definition import get_task
+        from objectives.tasks.task_file import from_dict
 
         return get_task(self.task) if self.definition is None else from_dict(self.definition)
 
     def quality(self, score: float) -> float:
         """Of a score in the study's metric: more is better, and shares are taken of it."""
-        from objectives.metrics import describe
+        from objectives.tasks.metrics import describe
 
         return describe(self.metric).quality(score, self.chance)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from objectives.metrics import describe
+from objectives.tasks.metrics import describe
 
 if TYPE_CHECKING:
     import pandas as pd

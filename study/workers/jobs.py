@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from objectives.checkpoints import Checkpoints
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
-from objectives.entries import Owner, mark_study
 from objectives.fitting import Fitting
-from objectives.kept import KeptModels
+from objectives.prefix.entries import Owner, mark_study
+from objectives.training.checkpoints import Checkpoints
+from objectives.training.kept import KeptModels
 from study.cli.command import note
 from study.cli.slugs import slug
 from study.specs.study_spec import StudySpec
 from study.workers.options import Answering, Caching, Keeping
 
 if TYPE_CHECKING:
-    from objectives.data import TaskData
+    from objectives.data.task_data import TaskData
     from objectives.recorded import RecordedPair
     from storage.database import Database
     from storage.studies import StoredStudy
@@ -125,8 +125,8 @@ def make_objective(spec: StudySpec, places: Places, study: str | None = None) ->
             failure_rate=places.answering.recorded_failure_rate,
             protocol=spec.protocol,
         )
-    from objectives.finetune import FineTuning
-    from objectives.prefix import PrefixCache
+    from objectives.prefix.prefix_cache import PrefixCache
+    from objectives.training.finetune import FineTuning
 
     owner = Owner(study=study or "", model=spec.model, data=spec.task)
     sizes = [size for size in spec.train_sizes if size is not None]
@@ -145,7 +145,7 @@ def make_objective(spec: StudySpec, places: Places, study: str | None = None) ->
 
 def find_model(spec: StudySpec, places: Places) -> str:
     """What `from_pretrained` takes, with the study's fingerprint."""
-    from objectives.models import identify
+    from objectives.pretrained.models import identify
 
     def try_one(place: str) -> tuple[str, str]:
         found = identify(place)
@@ -157,7 +157,7 @@ def find_model(spec: StudySpec, places: Places) -> str:
 
 def find_data(spec: StudySpec, places: Places) -> TaskData:
     """The study's examples, with its fingerprint."""
-    from objectives.data import DEMO, load_data
+    from objectives.data.task_data import DEMO, load_data
 
     task = spec.described_task()
 

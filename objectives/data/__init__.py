@@ -1,0 +1,1 @@
+"""From files, folders and the hub to examples with labels as numbers, and to tokens."""

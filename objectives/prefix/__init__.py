@@ -1,0 +1,1 @@
+"""The prefix cache: states of frozen layers, computed once and kept within a budget."""

@@ -1,0 +1,1 @@
+"""Pretrained models: loading, their stack of layers, memory, and passes that do less work."""
