@@ -7,6 +7,8 @@ module offers; the CPU, called the host, offers none of it and needs none of it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,8 +22,19 @@ _TENSOR_CORES = {"no": 8, "bf16": 7, "fp16": 7}
 """By precision, the first major compute capability of CUDA whose products are faster where sizes are
 multiples of eight: TF32 came after the 16-bit ones."""
 
-_NO_MEMORY = ("could not create a primitive", "could not create a memory", "std::bad_alloc")
-"""What oneDNN says on a CPU."""
+_NO_MEMORY = (
+    # oneDNN on a CPU
+    "could not create a primitive",
+    "could not create a memory",
+    "std::bad_alloc",
+    # CUDA and ROCm where not torch's allocator asked: a kernel's launch, the driver, cuBLAS and cuDNN
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "HIP error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+"""What an error without a type of its own says."""
 
 
 def normalised(device: torch.device) -> torch.device:
@@ -64,9 +77,16 @@ class Capabilities:
     @property
     def precisions(self) -> tuple[str, ...]:
         """Of the matrix products, as `--mixed-precision` names them."""
+        return ("no", *(["bf16"] if self._has_bf16() else []), *([] if self.is_host else ["fp16"]))
+
+    def _has_bf16(self) -> bool:
+        """In hardware: before Ampere, CUDA only imitates it, slower than float32."""
         from accelerate.utils import is_bf16_available
 
-        return ("no", *(["bf16"] if is_bf16_available() else []), *([] if self.is_host else ["fp16"]))
+        if self.device.type != "cuda":
+            return self.is_host or bool(is_bf16_available())
+        with self._module.device(self.device):
+            return bool(self._module.is_bf16_supported(including_emulation=False))
 
     @property
     def forward_tokens(self) -> int:
@@ -165,7 +185,7 @@ class Capabilities:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether a smaller batch might not have raised it. On a CPU torch says it in words alone."""
+    """Whether a smaller batch might not have raised it. Often torch says it in words alone."""
     from accelerate.utils.memory import should_reduce_batch_size
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
@@ -173,6 +193,17 @@ def out_of_memory(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     return should_reduce_batch_size(error) or any(words in str(error) for words in _NO_MEMORY)
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """While it lasts, float32 products are whole: in TF32 numbers that should be equal are 1e-3 apart."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def capabilities(device: torch.device) -> Capabilities:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from objectives import machine
-from objectives.capabilities import Capabilities, capabilities, normalised
+from objectives.capabilities import Capabilities, capabilities, normalised, out_of_memory
 from objectives.data.encoding import Encoded
 from objectives.training.batches import Batch, Loader, Split
 
@@ -107,6 +107,54 @@ def test_batches_are_padded_for_tensor_cores_alone(
     can = Capabilities(torch.device("cuda", 0))
     assert tuple(can.padding_multiple(precision) for precision in ("no", "bf16", "fp16")) == multiples
     assert {HOST.padding_multiple(precision) for precision in ("no", "bf16")} == {1}
+
+
+@pytest.mark.parametrize(("major", "precisions"), [(7, ("no", "fp16")), (8, ("no", "bf16", "fp16"))])
+def test_bf16_that_a_gpu_only_imitates_is_not_one_of_its_precisions(
+    major: int, precisions: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    class About:
+        def __init__(self, index: int):
+            asked.append(index)
+            self.major = major
+
+    class Current:
+        def __init__(self, device: torch.device):
+            monkeypatch.setattr(torch.cuda, "current_device", lambda: device.index)
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", Current)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", About)
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
+    assert Capabilities(torch.device("cuda", 1)).precisions == precisions
+    assert asked == [1], "of this device, not of the current one"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 MiB"), True),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
+        (torch.AcceleratorError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("HIP out of memory. Tried to allocate 2.00 MiB"), True),
+        (RuntimeError("HIP error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 9.00 GB)"), True),
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: device-side assert triggered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_memory_that_ran_out_is_told_from_other_errors(error: Exception, is_memory: bool) -> None:
+    assert out_of_memory(error) == is_memory
 
 
 def test_the_host_needs_none_of_it() -> None:

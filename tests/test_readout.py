@@ -9,7 +9,9 @@ import pytest
 import tiny
 import torch
 
+from objectives.pretrained.head_token import find_head_token
 from objectives.pretrained.readout import Readout
+from objectives.pretrained.replay import Replay
 from objectives.pretrained.stack import find_layers
 
 FIRST_TOKEN = ("bert", "roberta", "electra", "mpnet", "modernbert", "distilbert", "deberta-v2")
@@ -80,3 +82,20 @@ def test_a_classifier_that_answers_everything_alike_proves_nothing(tmp_path: Pat
     model = load("bert", tmp_path)
     torch.nn.init.zeros_(model.classifier.weight)
     assert not Readout(model, find_layers(model)).first_token_only
+
+
+def test_what_a_head_reads_is_found_out_without_tf32(tmp_path: Path) -> None:
+    model = load("bert", tmp_path)
+    stack = find_layers(model)
+    seen: set[str] = set()
+    model.register_forward_hook(lambda *_: seen.add(torch.get_float32_matmul_precision()))
+    replay, before = Replay(model, stack), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    seen.clear()
+    try:
+        Readout(model, stack)
+        find_head_token(model, replay, left=False)
+        assert seen == {"highest"}, "in TF32, answers that are the same differ by more than they may"
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
+from objectives.capabilities import exact_products
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -100,7 +102,7 @@ def _answers(
         for mode in (False, True):
             model.train(mode)
             torch.manual_seed(0)
-            with torch.no_grad(), replay.skipping(replay.stack.total_layers):
+            with torch.no_grad(), exact_products(), replay.skipping(replay.stack.total_layers):
                 replay.load(states)
                 found.append(model(**inputs).logits.float())
     finally:

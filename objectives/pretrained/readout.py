@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from objectives.capabilities import exact_products
+
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
@@ -43,7 +45,7 @@ class Readout:
         training = model.training
         model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), exact_products():
                 whole = model(**inputs).logits
                 with self.reading():
                     read = model(**inputs).logits
