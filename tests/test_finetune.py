@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import weakref
@@ -173,6 +174,11 @@ def test_mixed_precision_lasts_over_trials_and_keeps_cached_states_small(make: M
     assert losses(first) == pytest.approx(losses(run(make(dropout=False), 2)), rel=2e-2)
     with pytest.raises(UsageError, match=r"fp16 does not run on cpu x1, .* --mixed-precision no or bf16"):
         make(mixed_precision="fp16")
+
+
+def test_states_are_stored_where_room_cannot_be_reserved(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")  # as on macOS
+    assert run(make(), 2).prefix == "cached"
 
 
 @pytest.mark.parametrize("prefix", ["cached", "live"])
