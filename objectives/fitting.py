@@ -15,6 +15,8 @@ from objectives.settings import setting
 AUTO = "auto"
 DEVICE_PROCESS_BYTES = 700 << 20
 """What a process takes of a GPU beside its tensors: the driver's context, libraries, workspaces."""
+DEVICE_WORKERS = "ELSA_DEVICE_WORKERS"
+"""Environment variable of a worker: how many of them share its GPU. Unset is 1."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,13 @@ READERS = {
     aten.repeat_interleave.Tensor,
 }
 """Operations that cannot answer before the device has computed."""
+INDEXING = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
+"""Those that cannot where an index is a mask: they count what it lets through."""
+AUTOCAST = {
+    torch.bfloat16: ("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "scaled_dot_product_attention"),
+    torch.float32: ("layer_norm", "softmax.int", "log_softmax.int", "nll_loss", "cross_entropy_loss"),
+}
+"""What CUDA's autocast computes in which precision, as far as models here ask for it."""
 
 
 @dataclass
@@ -43,6 +50,8 @@ class Counters:
     peak_bytes: int = 0
     limit_bytes: int | None = None
     """The memory that the device has; None is without end."""
+    lacking: int = 0
+    """Bytes that were asked for and not there."""
 
 
 counted = Counters()
@@ -54,7 +63,11 @@ class _Allocation:
     def __init__(self, size: int):
         self.size, self.counted = 0, counted
         if counted.limit_bytes is not None and counted.used_bytes + size > counted.limit_bytes:
-            raise torch.OutOfMemoryError(f"pretend out of memory. Tried to allocate {size} bytes")
+            counted.lacking = size
+        # An error of Python in a backward pass would end the process: there it is raised afterwards.
+        if counted.lacking and torch._C._current_graph_task_id() == -1:  # type: ignore[attr-defined]
+            lacking, counted.lacking = counted.lacking, 0
+            raise torch.OutOfMemoryError(f"pretend out of memory. Tried to allocate {lacking} bytes")
         self.size = size
         counted.used_bytes += size
         counted.peak_bytes = max(counted.peak_bytes, counted.used_bytes)
@@ -213,7 +226,7 @@ def _watch(
     # A number of the host is an argument like any other.
     if held and any(tensor.dim() for tensor in host):
         raise RuntimeError(f"{func}: expected all tensors to be on the same device, found {NAME} and cpu")
-    by_mask = func is aten.index.Tensor and any(
+    by_mask = func in INDEXING and any(
         index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
     )
     if held and (func in READERS or by_mask):
@@ -229,3 +242,26 @@ _setup_privateuseone_for_python_backend(rename=NAME, backend_module=_Module())
 DEVICE = torch.device(NAME, 0)
 _library = torch.library.Library("_", "IMPL")
 _library.fallback(_fallback, "PrivateUse1")
+
+
+def _autocast(name: str, dtype: torch.dtype) -> None:
+    """As CUDA does, whatever 16-bit type the context asks for: it is bfloat16 here."""
+    packet, _, overload = name.partition(".")
+    operation = getattr(getattr(aten, packet), overload or "default")
+    own = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    def computed(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(own):
+            return operation(*map(cast, args), **{key: cast(value) for key, value in kwargs.items()})
+
+    _operations.impl(name, computed, "AutocastPrivateUse1")
+
+
+_library.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+_operations = torch.library.Library("aten", "IMPL")
+for _dtype, _names in AUTOCAST.items():
+    for _name in _names:
+        _autocast(_name, _dtype)

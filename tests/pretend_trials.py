@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pretend_gpu
 import tiny
@@ -35,6 +35,7 @@ LAYER_NAMES = {"distilbert": "n_layers", "xlnet": "n_layer", "gpt2": "n_layer"}
 WAYS = {"cached": DEPTHS, "live": DEPTHS[1:], "uncached": DEPTHS[1:], "resident": DEPTHS[1:]}
 """Resident is cached, with the states in the device's memory."""
 CHECK_STEPS = 100
+BF16_FAMILIES = ("bert", "xlnet", "deberta-v2", "modernbert", "gpt2")
 
 
 def make(
@@ -47,9 +48,11 @@ def make(
     train: int = 8,
     batch: int = 4,
     fitting: Fitting | None = None,
+    precision: Literal["no", "bf16"] = "no",
+    **shape: int,
 ) -> FineTuning:
-    changes = {LAYER_NAMES.get(family, "num_hidden_layers"): LAYERS}
-    model = folder / f"{family}-{dropout}"
+    changes = {LAYER_NAMES.get(family, "num_hidden_layers"): LAYERS, **shape}
+    model = folder / f"{family}-{dropout}-{'-'.join(map(str, shape.values()))}"
     if not model.exists():
         tiny.save_model(family, model, dropout=dropout, **changes)
     os.environ["ACCELERATE_TORCH_DEVICE"] = device
@@ -65,6 +68,7 @@ def make(
             batch_size=batch,
             max_length=16,
             prefix="live" if way == "live" else "cached",
+            mixed_precision=precision,
         ),
         cache=PrefixCache(
             folder / f"cache-{device}-{dropout}", 0 if way == "uncached" else None, lambda _: None
@@ -113,6 +117,14 @@ def every_way(folder: Path, family: str, tell: Tell) -> None:
             tell(attempt(objective, depth), **which)
 
 
+def in_bf16(folder: Path, family: str, tell: Tell) -> None:
+    for device, way in [("cpu", "cached"), *((pretend_gpu.NAME, way) for way in WAYS if way != "live")]:
+        objective = make(folder, family, device, way, dropout=False, precision="bf16")
+        for depth in WAYS[way]:
+            which = {"family": f"{family} in bf16", "device": device, "way": way, "dropout": False}
+            tell(attempt(objective, depth), **which, depth=depth)
+
+
 def memory(folder: Path) -> dict[str, dict[str, Any]]:
     """One trial in several ways that differ in the memory that they hold."""
     saving = Fitting(gradient_checkpointing=True)
@@ -127,6 +139,7 @@ def memory(folder: Path) -> dict[str, dict[str, Any]]:
         where: list[str] = []
         objective._steps.loss = looked(objective, lambda: where.append(next(first.parameters()).device.type))
         found = attempt(objective, depth)
+        objective.pretrained.put_back()
         last = next(first.parameters())
         kept = objective.pretrained.pretrained(f"{objective.stack.layer_names[0]}.output.dense.weight")
         whole = last.device.type == pretend_gpu.NAME and (
@@ -166,6 +179,8 @@ def main(folder: Path, families: Sequence[str]) -> None:
 def run(folder: Path, families: Sequence[str], tell: Tell) -> None:
     for family in families:
         every_way(folder, family, tell)
+    for family in BF16_FAMILIES:
+        in_bf16(folder, family, tell)
     for name, found in memory(folder).items():
         tell(found, family=name)
     long = make(folder, "bert", pretend_gpu.NAME, "cached", dropout=True, train=CHECK_STEPS + 5, batch=1)

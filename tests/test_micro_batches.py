@@ -24,7 +24,7 @@ from objectives.prefix.prefix_cache import PrefixCache
 from objectives.tasks.definition import get_task
 from objectives.training.batches import Loader, Split
 from objectives.training.finetune import FineTuning
-from objectives.training.micro_batches import MicroBatches, failure
+from objectives.training.micro_batches import MicroBatches, failure, held_states, needs_less_next_time
 from storage.attributes import from_attributes, to_attributes
 
 Make = Callable[..., FineTuning]
@@ -115,6 +115,19 @@ def test_what_did_not_fit_is_not_tried_again() -> None:
     told = MicroBatches.of(16, 2, None)
     assert told.first(0, f"rank 1 failed: {failure(8, 'tried to allocate 2 GiB')}") == 4
     assert told.first(0, "rank 1 failed: killed by SIGKILL") == 4
+
+
+def test_an_attempt_that_will_hold_less_is_known_by_its_reason() -> None:
+    assert needs_less_next_time(f"rank 1 failed: {failure(8, 'tried to allocate 2 GiB')}")
+    assert not needs_less_next_time(failure(1, "tried to allocate 2 GiB"))
+    assert not needs_less_next_time("killed by SIGKILL")
+    held = failure(1, "tried to allocate 2 GiB", held=True)
+    assert needs_less_next_time(held)
+    assert held_states(held)
+    assert not held_states(failure(1, "tried to allocate 2 GiB"))
+    assert not held_states(None)
+    sizes = MicroBatches.of(16, 1, None)
+    assert sizes.first(0, failure(16, "tried to allocate 2 GiB", held=True)) == 16, "without them it may fit"
 
 
 def full_until(objective: FineTuning, most: int, monkeypatch: pytest.MonkeyPatch, after: int = 0) -> None:

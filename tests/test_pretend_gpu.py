@@ -68,6 +68,29 @@ def test_with_dropout_too_cached_states_give_the_numbers_of_computed_ones(
         assert cached["losses"] == pytest.approx(computed["losses"], rel=1e-6), depth
 
 
+@pytest.mark.parametrize("family", ["bert", "xlnet", "deberta-v2", "modernbert", "gpt2"])
+def test_a_family_trains_there_in_bf16(trials: Trials, family: str) -> None:
+    def found(device: str, way: str, depth: int) -> dict[str, Any]:
+        trial = trials[f"{family} in bf16", device, way, False, depth]
+        assert "error" not in trial, f"{way} at {depth}: {trial['error']}"
+        return trial
+
+    for depth in DEPTHS:
+        cached, here = found("pretend", "cached", depth), found("cpu", "cached", depth)
+        # The CPU's autocast computes other operations in 16 bits.
+        assert cached["losses"] == pytest.approx(here["losses"], rel=0.02), depth
+        assert cached["losses"] != trials[family, "pretend", "cached", False, depth]["losses"]
+        assert cached["reads"] == [0, 2]
+    for depth in DEPTHS[1:]:
+        cached, computed, resident = (
+            found("pretend", way, depth) for way in ("cached", "uncached", "resident")
+        )
+        assert (cached["prefix"], computed["prefix"], resident["resident"]) == ("cached", "uncached", True)
+        assert resident["losses"] == cached["losses"]
+        assert computed["losses"] == pytest.approx(cached["losses"], rel=1e-3), depth
+        assert computed["reads"] == resident["reads"] == [0, 2]
+
+
 def test_fewer_tuned_layers_hold_less_of_its_memory(trials: Trials) -> None:
     peaks = [trials["bert", "pretend", "cached", False, depth]["peak"] for depth in DEPTHS]
     assert peaks == sorted(peaks, reverse=True)
@@ -116,6 +139,11 @@ import pretend_gpu, torch
 there = torch.ones(3, device="pretend")
 assert float(there.sum()) == 3 and pretend_gpu.counted.reads.total() == 1
 assert torch.equal((there * 2).cpu(), torch.full((3,), 2.0)) and pretend_gpu.counted.reads.total() == 2
+there[there > 1] = 0.0
+assert pretend_gpu.counted.reads.total() == 3, "a mask is counted before it is used"
+with torch.autocast("pretend", dtype=torch.bfloat16):
+    assert (there[:, None] @ there[None]).dtype == torch.bfloat16
+assert pretend_gpu.counted.reads.total() == 3
 before = pretend_gpu.counted.used_bytes
 more = torch.zeros(1000, device="pretend")
 assert pretend_gpu.counted.used_bytes == before + 4000

@@ -7,6 +7,7 @@ nor on the others that it is computed with.
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.data.encoding import Encoded, evaluation_batches
+from objectives.errors import TrialFailed
+from objectives.machine import give_back_memory
 from objectives.prefix.entries import FORMAT
 from objectives.prefix.layout import CHUNK_BYTES, Layout
 from objectives.prefix.states import Places, States
@@ -75,6 +78,8 @@ class Builder:
     """That the layers compute in."""
     head_token: HeadToken | None = None
     examples: str = ""
+    _tokens: int | None = field(default=None, init=False)
+    """Padded tokens per forward pass, where memory ran out with what the device usually takes."""
     _keys: dict[int, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -142,8 +147,34 @@ class Builder:
             for depth in targets
         }
         for start, depths in passes(targets, stored):
-            self._run(rows, start, depths, stored.get(start), found)
+            self._run_within_memory(rows, start, depths, stored.get(start), found)
         return found
+
+    def _run_within_memory(
+        self,
+        rows: NDArray[np.int64],
+        start: int,
+        depths: Sequence[int],
+        source: NDArray[Any] | None,
+        found: Mapping[int, torch.Tensor],
+    ) -> None:
+        """With half as many tokens at a time as often as memory runs out, down to one example."""
+        from objectives.capabilities import capabilities, out_of_memory
+
+        device = capabilities(self.model.device)
+        while True:
+            tokens = self._tokens or device.forward_tokens
+            try:
+                return self._run(rows, start, depths, source, found, tokens)
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                reason = " ".join(str(error).split())[:200]
+                traceback.clear_frames(error.__traceback__)
+            give_back_memory(device)
+            if tokens <= self.encoded.lengths[rows].max():
+                raise TrialFailed(f"out of memory while the states of one example are computed: {reason}")
+            self._tokens = tokens // 2
 
     def _run(
         self,
@@ -152,13 +183,11 @@ class Builder:
         depths: Sequence[int],
         source: NDArray[Any] | None,
         found: Mapping[int, torch.Tensor],
+        tokens: int,
     ) -> None:
         import torch
 
-        from objectives.capabilities import capabilities
-
         device = self.model.device
-        tokens = capabilities(device).forward_tokens
         batch = rows
         inputs: dict[str, torch.Tensor] = {}
         places = torch.empty(0)

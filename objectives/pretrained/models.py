@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,6 +172,7 @@ class Pretrained:
         import torch
         from accelerate.utils import set_seed
 
+        self.put_back()
         with torch.no_grad():
             for name, value in self._state():
                 value.copy_(self._weights[name])
@@ -191,22 +192,23 @@ class Pretrained:
                     parameter.copy_(value)
         self.model.zero_grad(set_to_none=True)
 
-    @contextmanager
-    def aside(self, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """While it lasts, these modules take no memory of the device, and cannot run. They must be frozen."""
-        import torch
-
+    def put_aside(self, modules: Iterable[nn.Module]) -> None:
+        """Until `put_back` these frozen modules take no memory of the device and cannot run."""
         for module in modules:
             module.to("meta")
-        try:
-            yield
-        finally:
-            for module in modules:
-                module.to_empty(device=self._device)
-            inside = {id(value) for m in modules for value in (*m.parameters(), *m.buffers())}
-            with torch.no_grad():
-                for name, value in self._state():
-                    if id(value) in inside:
+
+    def put_back(self) -> None:
+        """Whatever is aside comes back to the device with its pretrained weights.
+
+        It may run out of memory half-way, and is then called again once there is room.
+        """
+        import torch
+
+        for prefix, module in self.model.named_modules():
+            if any(value.is_meta for _, value in _own(module, prefix)):
+                module.to_empty(device=self._device, recurse=False)
+                with torch.no_grad():
+                    for name, value in _own(module, prefix):
                         value.copy_(self._weights[name])
 
     @contextmanager
@@ -222,6 +224,12 @@ class Pretrained:
     def pretrained(self, name: str) -> torch.Tensor:
         """The weight as it was loaded."""
         return self._weights[name]
+
+
+def _own(module: nn.Module, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """What the module itself holds, without its parts, by its name in the model."""
+    yield from module.named_parameters(prefix, recurse=False)
+    yield from module.named_buffers(prefix, recurse=False)
 
 
 def attention(config: PretrainedConfig, host: bool) -> str | None:

@@ -1,7 +1,8 @@
 """The real objective: fine-tune one cell with Accelerate, on one process or many, and measure it.
 
 A worker makes one FineTuning per study; weights, tokens and prefix states are shared by its trials. After a
-trial, and until the next one, `model` holds the weights that it trained.
+trial, and until the next one, `model` holds the weights that it trained; frozen layers that were not needed
+are on the device again after `pretrained.put_back()`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, set_seed
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedDataParallelKwargs, parse_flag_from_env, set_seed
 from numpy.typing import NDArray
 from torch.nn.parallel import DistributedDataParallel
 
@@ -94,11 +96,14 @@ class FineTuning:
         checkpoints: Checkpoints | None = None,
         kept: KeptModels | None = None,
     ):
-        from datetime import timedelta
-
         self.task, self.recipe, self.cache = data.task, recipe, cache
         cache.trim()
         self.metric = self.task.scored_by(recipe.accuracy)
+        # One rank may build prefix states while the others wait.
+        state = PartialState(parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=timedelta(hours=6))
+        self.device = normalised(state.device)
+        self._can = capabilities(self.device)
+        self._check_precision()
         # A process keeps one precision for good, but a worker may move on to a study with another.
         AcceleratorState._reset_state()
         self.accelerator = Accelerator(
@@ -106,12 +111,8 @@ class FineTuning:
             kwargs_handlers=[
                 # Buffers are tables of positions, the same everywhere.
                 DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True),
-                # One rank may build prefix states while the others wait.
-                InitProcessGroupKwargs(timeout=timedelta(hours=6)),
             ],
         )
-        self.device = normalised(self.accelerator.device)
-        self._can = capabilities(self.device)
         self.fitting = fitting or Fitting()
         self._sharding = self._find_sharding()
         self._loader = Loader(
@@ -124,12 +125,6 @@ class FineTuning:
         self._micro_batches = MicroBatches.of(
             recipe.batch_size, self.accelerator.num_processes, self.fitting.micro_batch
         )
-        if recipe.mixed_precision not in self._can.precisions:
-            raise UsageError(
-                f"--mixed-precision {recipe.mixed_precision} does not run on {self._can.name}, and a study "
-                f"has one precision: run its trials on devices that have it, or plan a study with "
-                f"--mixed-precision {' or '.join(self._can.precisions)}"
-            )
         self._can.prepare()
         machine.prepare()
         self.pretrained = Pretrained(model_path, self.task, self.device, sharded=self.fitting.shard)
@@ -163,11 +158,24 @@ class FineTuning:
         evaluation = Evaluation(self.task, self._splits, self._loader, self.accelerator, self._steps.logits)
         self._training = Training(self._steps, evaluation, self._scored, self._tests)
         self._checkpoints, self._kept = checkpoints, kept
+        self._trains = False
+        """Whether the trial at hand has begun to train: what it needs before has nothing to do with the
+        micro-batch."""
         self.targets = Targets(self.task.kind)
         """Of the trial before."""
         machine.settle()
         if kept is not None:
             self.keep_scored()
+
+    def _check_precision(self) -> None:
+        """Before Accelerate refuses it with an error that would fail the trial instead of releasing it."""
+        precision, known = self.recipe.mixed_precision, self._can.precisions
+        if precision not in known:
+            raise UsageError(
+                f"--mixed-precision {precision} does not run on {self._can.name}, and a study has one "
+                f"precision: run its trials on devices that have it, or plan a study with "
+                f"--mixed-precision {' or '.join(known)}"
+            )
 
     def _find_sharding(self) -> Sharding | None:
         if not self.fitting.shard:
@@ -206,8 +214,11 @@ class FineTuning:
         self._frozen.release()
 
     def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
-        """Where memory runs out before anything was reported, once more with half the micro-batch."""
+        """Where memory runs out before anything was reported, once more: without states in the device's
+        memory where there are some, else with half the micro-batch."""
         size = self._micro_batches.first(cell.frozen_layers, attempt.failure)
+        if micro_batches.held_states(attempt.failure):
+            self._frozen.leave_device()
         self._frozen.wanted = attempt.wanted
         points: list[CurvePoint] = []
 
@@ -216,6 +227,7 @@ class FineTuning:
             report(point)
 
         while True:
+            self._trains = False
             try:
                 return self._repeatably(partial(self._run, cell, reported, attempt, size))
             except (RuntimeError, MemoryError) as error:
@@ -224,16 +236,20 @@ class FineTuning:
                 reason = " ".join(str(error).split())[:200] or "the process has no memory left"
                 # The trial's tensors live as long as the frames that the error remembers.
                 traceback.clear_frames(error.__traceback__)
+                held = self._frozen.device_bytes > 0
                 self._frozen.leave_device()
             finally:
                 self.accelerator.free_memory()
                 machine.give_back_memory(self._can)
-            half = self._micro_batches.shrink(cell.frozen_layers, size)
+            if not (self._trains or held):
+                raise TrialFailed(f"out of memory before the first step: {reason}")
+            failure = micro_batches.failure(size, reason, held=held)
+            smaller = size if held else self._micro_batches.shrink(cell.frozen_layers, size)
             # Other processes wait for this one in some exchange: only a new group can begin again.
-            if half is None or points or self.accelerator.num_processes > 1:
-                raise TrialFailed(micro_batches.failure(size, reason))
-            self.cache.warn(f"{cell}: {micro_batches.failure(size, reason)}; trying {half}")
-            size = half
+            if smaller is None or points or self.accelerator.num_processes > 1:
+                raise TrialFailed(failure)
+            self.cache.warn(f"{cell}: {failure}; trying {smaller}{' without them' if held else ''}")
+            size = smaller
 
     def _repeatably(self, work: Callable[[], Result]) -> Result:
         """With every operation in a fixed order; if the model has one that knows none, once more without."""
@@ -250,14 +266,16 @@ class FineTuning:
 
     def _run(self, cell: Cell, report: Report, attempt: Attempt, micro_batch: int) -> TrialRecord:
         self._take_at_a_time(micro_batch)
+        self._frozen.make_way(cell.frozen_layers)
         self.pretrained.reset(cell.seed)
         self.stack.freeze(cell.frozen_layers)
         sizes = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
         prefix = self._frozen.load(cell.frozen_layers)
         cached = cell.frozen_layers if prefix == "cached" else 0
+        self._put_aside(cached)
+        self._trains = True
         with (
             self._copied(),
-            self._aside(cached),
             self._fast(cell.frozen_layers) as bits,
             self._checkpointing(cell.frozen_layers, bits),
             self._frozen.skipping(),
@@ -270,6 +288,8 @@ class FineTuning:
             self._training.train(run, self._batches(cell, run), report, attempt.stepped)
             run.take_scored()
             gathered = self._gathered()
+            # The states are shared by the trials of their depth.
+            peak_bytes = peak.bytes() - self._frozen.device_bytes
         self.targets = run.targets
         progress = run.progress
         scored = self._scored(progress.curve)
@@ -289,7 +309,7 @@ class FineTuning:
             evaluation_seconds=round(progress.evaluation_seconds, 4),
             prefix_seconds=self._frozen.seconds,
             examples_per_second=round(progress.examples / progress.train_seconds, 2),
-            peak_memory_bytes=peak.bytes() - self._frozen.device_bytes,
+            peak_memory_bytes=peak_bytes,
             prefix=prefix,
             predictions=packed,
             score_error=standard_error(packed, metrics.describe(self.metric)),
@@ -303,10 +323,13 @@ class FineTuning:
             versions=machine.versions(),
         )
 
-    def _aside(self, depth: int) -> AbstractContextManager[None]:
-        """Layers whose states come from the cache leave the device."""
-        apart = self._can.is_host or self._sharding is not None
-        return nullcontext() if apart else self.pretrained.aside([*self.stack.layers][:depth])
+    def _put_aside(self, depth: int) -> None:
+        """Layers whose states come from the cache leave the device; the next trial's reset brings them back.
+
+        Not this trial's end: what it trained with is freed only after its last frame.
+        """
+        if not self._can.is_host and self._sharding is None:
+            self.pretrained.put_aside([*self.stack.layers][:depth])
 
     def _checkpointing(self, depth: int, bits: RandomBits | None) -> AbstractContextManager[None]:
         enabled = self.fitting.gradient_checkpointing

@@ -5,6 +5,8 @@ The one place that knows why a depth's states are not in the cache; what they ar
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from accelerate.utils import gather_object
 
 from objectives import machine
-from objectives.capabilities import capabilities
+from objectives.capabilities import capabilities, out_of_memory
+from objectives.fitting import DEVICE_WORKERS
 from objectives.prefix.build_pass import NoRoom, NotFinite
 from objectives.prefix.states import DeviceStates, States
 
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
     from objectives.training.splits import Splits
 
 DEVICE_SHARE = 0.25
-"""Of the device's memory that is free before a trial: gradients, optimiser and activations take the rest."""
+"""Of the device's memory that is free before a trial: gradients, optimiser and activations take the rest.
+The workers of one device divide it among them."""
 
 
 @dataclass
@@ -55,8 +59,7 @@ class Frozen:
     def load(self, depth: int) -> str | None:
         """Give every split its states at this depth; say how the frozen layers will run."""
         cached = depth >= 1 and self.way == "cached"
-        if not cached or depth != self._depth:
-            self.release()
+        self.make_way(depth)
         why = self._load_states(depth) if cached else None
         self._depth, self._computes = depth if cached else 0, bool(why)
         if depth < 1:
@@ -68,6 +71,11 @@ class Frozen:
                 "its frozen layers run in every step"
             )
         return ("uncached" if why else "cached") if cached else "live"
+
+    def make_way(self, depth: int) -> None:
+        """Let go of states that a trial of this depth has no use for."""
+        if depth != self._depth:
+            self.release()
 
     def leave_device(self) -> None:
         """Memory ran out there: from now on states are copied to it batch by batch."""
@@ -121,9 +129,18 @@ class Frozen:
     def _placed(self, states: States) -> Stored:
         """On the device where they fit beside what training needs there."""
         free = capabilities(self.device).free_bytes()
-        if free is None or not self._may_place or states.flat.nbytes > DEVICE_SHARE * free:
+        share = DEVICE_SHARE / int(os.environ.get(DEVICE_WORKERS, "1"))
+        if free is None or not self._may_place or states.flat.nbytes > share * free:
             return states
-        return DeviceStates(states, self.device)
+        try:
+            return DeviceStates(states, self.device)
+        except RuntimeError as error:
+            # Another process has taken the memory meanwhile.
+            if not out_of_memory(error):
+                raise
+            traceback.clear_frames(error.__traceback__)
+        self._may_place = False
+        return states
 
     @property
     def open_depth(self) -> int | None:

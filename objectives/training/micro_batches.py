@@ -9,12 +9,27 @@ from dataclasses import dataclass, field
 from objectives.depths import freeze_order
 
 _REASON = "out of memory with a micro-batch of"
-_SAID = re.compile(rf"{_REASON} (\d+)")
+_HELD = " and states of frozen layers in the device's memory"
+_SAID = re.compile(rf"{_REASON} (\d+)({_HELD})?")
 
 
-def failure(size: int, reason: str) -> str:
-    """Why a trial failed, in words that `MicroBatches.first` knows again."""
-    return f"{_REASON} {size}: {reason}"
+def failure(size: int, reason: str, *, held: bool = False) -> str:
+    """Why a trial failed, in words that the functions here know again.
+
+    `held` says that states of frozen layers were in the device's memory, where they need not be.
+    """
+    return f"{_REASON} {size}{_HELD if held else ''}: {reason}"
+
+
+def held_states(failed: str | None) -> bool:
+    said = _SAID.search(failed or "")
+    return said is not None and said[2] is not None
+
+
+def needs_less_next_time(failed: str) -> bool:
+    """Whether the next attempt will hold less memory, and so is no mere repetition."""
+    said = _SAID.search(failed)
+    return said is not None and (said[2] is not None or int(said[1]) > 1)
 
 
 @dataclass
@@ -33,7 +48,7 @@ class MicroBatches:
 
     def first(self, depth: int, failed: str | None = None) -> int:
         """What to begin a trial of this depth with; `failed` is why the attempt before failed, if it did."""
-        if failed and (said := _SAID.search(failed)):
+        if failed and (said := _SAID.search(failed)) and not said[2]:
             self.shrink(depth, int(said[1]))
         # What did not fit with more layers frozen does not fit with fewer.
         frozen = freeze_order(depth)

@@ -38,6 +38,7 @@ class Trained:
 
 def of_objective(objective: FineTuning, task: Task, frozen_layers: int, max_length: int) -> Trained:
     """What a trial has just trained. The objective must not run another trial afterwards."""
+    objective.pretrained.put_back()
     objective.stack.freeze(frozen_layers)
     found = objective.tuned()
     return _finished(objective.pretrained, objective.stack, objective.targets, task, max_length, found)
