@@ -168,9 +168,9 @@ class Claim:
         self._over(lost=not done)
         return done
 
-    def fail(self, reason: str, retry: bool = True) -> bool:
-        """FAIL with its reason, and the cell again WAITING while retries are left."""
-        done = self.study.database.retry(lambda: self._fail(reason, retry))
+    def fail(self, reason: str, retry: bool = True, *, free: bool = False) -> bool:
+        """FAIL with its reason, and the cell again WAITING while retries are left; `free` spends none."""
+        done = self.study.database.retry(lambda: self._fail(reason, retry, free))
         self._over(lost=not done)
         return done
 
@@ -254,7 +254,7 @@ class Claim:
             rows.set_state(connection, self.trial_id, TrialState.COMPLETE)
         return True
 
-    def _fail(self, reason: str, retry: bool) -> bool:
+    def _fail(self, reason: str, retry: bool, free: bool) -> bool:
         with self.study.database.write() as connection:
             rows.lock_study(connection, self.study.study_id, self.study.name)
             state, token = lock(connection, self.trial_id)
@@ -270,6 +270,7 @@ class Claim:
                 reason,
                 retry=retry,
                 most=self.study.terms.max_retries,
+                free=free,
             )
         return True
 

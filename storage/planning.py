@@ -59,7 +59,8 @@ def _plan_once(study: StoredStudy, wanted: Wanted, grid: Grid, *, retry_failed: 
         for trial in left:
             # Asked for anew, a failed cell gets all of its retries back.
             history = [] if trial.final else [*trial.history, trial.number]
-            rows.add_successor(connection, study.study_id, trial.trial_id, history)
+            free = 0 if trial.final else trial.free
+            rows.add_successor(connection, study.study_id, trial.trial_id, history, free)
         if trials:
             rows.insert_waiting(connection, study.study_id, trials)
     study.planned.update(new)
@@ -117,7 +118,7 @@ def widen(connection: Connection, study_id: int, grid: Grid) -> None:
 
 
 def _spent(trial: reading.CellTrial, max_retries: int) -> bool:
-    return len(trial.history) + 1 > max_retries
+    return len(trial.history) - trial.free + 1 > max_retries
 
 
 def _outcome(trial: reading.CellTrial, again: bool, spent: bool) -> Outcome:

@@ -72,6 +72,8 @@ class CellTrial:
     reason: str | None
     final: bool
     history: tuple[int, ...]
+    free: int
+    """How many of `history` spent no retry."""
 
 
 def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> list[CellTrial]:
@@ -82,7 +84,9 @@ def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> lis
     values = _values(connection, study_id, newer)
     keys = ["selection_score", "score_error", "reason"]
     scores = _attributes(connection, USER_ATTRIBUTES, study_id, keys, newer)
-    system = _attributes(connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY], newer)
+    system = _attributes(
+        connection, SYSTEM_ATTRIBUTES, study_id, [rows.FINAL, rows.RETRY_HISTORY, rows.FREE], newer
+    )
     found = []
     for row in trials:
         cell = cell_of(parameters[row.trial_id])
@@ -101,6 +105,7 @@ def cell_trials(connection: Connection, study_id: int, *, after: int = 0) -> lis
                 reason=_printable(scores[row.trial_id].get("reason")),
                 final=bool(own.get(rows.FINAL)),
                 history=tuple(own.get(rows.RETRY_HISTORY, ())),
+                free=int(own.get(rows.FREE, 0)),
             )
         )
     return found

@@ -23,6 +23,8 @@ CLAIM = "elsa:claim"
 """System attribute: the token of the claim that may write to this trial."""
 FINAL = "elsa:final"
 """System attribute of a FAIL that will not be retried."""
+FREE = "elsa:free"
+"""System attribute: how many of the trials before this one do not count against its cell's retries."""
 FAILED_TRIAL = "failed_trial"
 RETRY_HISTORY = "retry_history"
 """Optuna's own names for the first trial of a chain of retries, and for all before this one."""
@@ -205,28 +207,42 @@ def reason_of(connection: Connection, trial_id: int) -> str | None:
 
 
 def fail_and_retry(
-    connection: Connection, study_id: int, trial_id: int, number: int, reason: str, *, retry: bool, most: int
+    connection: Connection,
+    study_id: int,
+    trial_id: int,
+    number: int,
+    reason: str,
+    *,
+    retry: bool,
+    most: int,
+    free: bool = False,
 ) -> bool:
     """RUNNING -> FAIL with its reason, and its cell WAITING again unless `most` retries are spent.
 
-    One transaction, so that no crash can lose the successor. The caller holds both locks.
+    A failure that is `free` spends none. One transaction, so that no crash can lose the successor. The caller
+    holds both locks.
     """
     put_attributes(connection, USER_ATTRIBUTES, trial_id, {"reason": shortened(reason)})
     set_state(connection, trial_id, TrialState.FAIL)
-    history = [*system_attributes(connection, trial_id).get(RETRY_HISTORY, []), number]
-    if not retry or len(history) > most:
+    attributes = system_attributes(connection, trial_id)
+    history = [*attributes.get(RETRY_HISTORY, []), number]
+    uncounted = attributes.get(FREE, 0) + free
+    if not retry or len(history) - uncounted > most:
         put_attributes(connection, SYSTEM_ATTRIBUTES, trial_id, {FINAL: True})
         return False
-    add_successor(connection, study_id, trial_id, history)
+    add_successor(connection, study_id, trial_id, history, uncounted)
     return True
 
 
-def add_successor(connection: Connection, study_id: int, trial_id: int, history: Sequence[int]) -> None:
+def add_successor(
+    connection: Connection, study_id: int, trial_id: int, history: Sequence[int], free: int = 0
+) -> None:
     """Another trial of the same cell, which takes over the grid marks: a plain GridSampler
     counts every marked and finished trial as a cell that is done."""
     attributes = system_attributes(connection, trial_id)
     marks = {key: attributes[key] for key in (GRID_ID, SEARCH_SPACE) if key in attributes}
-    chain = {FAILED_TRIAL: history[0], RETRY_HISTORY: list(history)} if history else {}
+    chain: dict[str, Any] = {FAILED_TRIAL: history[0], RETRY_HISTORY: list(history)} if history else {}
+    chain |= {FREE: free} if free else {}
     drop_attributes(connection, SYSTEM_ATTRIBUTES, trial_id, [*marks, FINAL])
     successor = NewTrial(parameters(connection, trial_id), {**marks, **chain})
     insert_waiting(connection, study_id, [successor])

@@ -9,16 +9,19 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tiny
 from launches import environment, processes, start, wait_until, write_table
 
-from objectives.contract import StorageError
+from objectives.contract import Attempt, Cell, StorageError
+from objectives.training.micro_batches import failure
 from storage.database import Database
 from storage.reading import StoredTrial
 from study.workers import process_group
 from study.workers.process_group import group_environments
+from study.workers.ranks import GroupObjective
 from study.workers.restarts import GROUP_BROKEN
 
 RANK = """
@@ -133,6 +136,23 @@ def trials(url: str) -> list[StoredTrial]:
         return [trial for name in database.study_names() for trial in database.study(name).trials()]
     finally:
         database.close()
+
+
+def test_a_new_group_knows_what_did_not_fit_before_it() -> None:
+    def ended(depth: int, reason: str | None) -> SimpleNamespace:
+        return SimpleNamespace(cell=Cell(depth, 1e-3, 1), reason=reason)
+
+    reasons = [
+        failure(16, "tried to allocate"),
+        failure(8, "tried to allocate"),
+        "was killed by SIGKILL",
+        None,
+    ]
+    study = SimpleNamespace(trials=lambda: [ended(6, reason) for reason in reasons])
+    group = GroupObjective(SimpleNamespace(study=study), None, print)  # type: ignore[arg-type]
+    assert group._failure(Cell(6, 1e-4, 2), Attempt()) == reasons[1]
+    assert group._failure(Cell(9, 1e-4, 2), Attempt()) is None
+    assert group._failure(Cell(6, 1e-4, 2), Attempt(number=2, failure="diverged")) == "diverged"
 
 
 @pytest.mark.slow

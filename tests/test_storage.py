@@ -256,6 +256,24 @@ def test_failure_is_retried_with_its_cell_then_final(study: StoredStudy) -> None
     assert plan(study, retry_failed=True) == 0
 
 
+def test_a_failure_that_is_free_spends_no_retry(study: StoredStudy) -> None:
+    first = claimed(study)
+
+    def next_try(number: int) -> Claim:
+        return next(claim for claim in iter(lambda: study.claim("w"), None) if claim.attempt == number)
+
+    assert first.fail("out of memory with 16", free=True)
+    for number, size in ((2, 8), (3, 4)):
+        again = next_try(number)
+        assert again.cell == first.cell
+        assert again.fail(f"out of memory with {size}", free=True)
+    assert next_try(4).fail("killed")
+    last = next_try(5)
+    assert last.failure == "killed"
+    assert last.fail("killed again")
+    assert states(study)[first.cell] == "FAIL", "one retry is all that there was"
+
+
 def test_failure_without_retry_is_final_at_once(study: StoredStudy) -> None:
     claim = claimed(study)
     claim.fail("diverged", retry=False)

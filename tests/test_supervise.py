@@ -306,6 +306,29 @@ def test_quick_deaths_end_in_giving_up(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(next(tmp_path.glob("*.log"))) in shown.notes[-1]
 
 
+def test_a_group_that_ends_to_take_a_smaller_micro_batch_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_SECONDS", 0.01)
+    shown, size, code = Shown(), tmp_path / "size", restarts.GROUP_BROKEN
+    size.write_text("128")
+    program = f"""
+import json, pathlib, sys, time
+file = pathlib.Path({str(size)!r})
+size = int(file.read_text())
+file.write_text(str(size // 2))
+reason = f"rank 1 failed: out of memory with a micro-batch of {{size}}: tried to allocate 2 GiB"
+if size > 1:
+    event = {{"kind": "failed", "worker": sys.argv[-1], "study": "s", "reason": reason}}
+    print(json.dumps(event), flush=True)
+    time.sleep(0.3)
+sys.exit({code} if size > 1 else 0)
+"""
+    assert supervise(worker(program), [Share()], shown, tmp_path) == 0
+    assert len(shown.events) == 7
+    assert not any("given up" in text for text in shown.notes)
+
+
 @pytest.mark.parametrize("code", restarts.HOPELESS)
 def test_what_cannot_succeed_is_not_tried_again(tmp_path: Path, code: int) -> None:
     shown = Shown()

@@ -32,6 +32,7 @@ from objectives.contract import (
     TrialFailed,
     TrialRecord,
 )
+from objectives.training.micro_batches import needs_less_next_time
 from study.specs.study_spec import StudySpec
 from study.workers.events import Event
 from study.workers.interrupts import SIGNALS, Stopped
@@ -214,12 +215,25 @@ class GroupObjective:
         self._leader = leader
         self._say = say
         self._part: Objective | None = None
+        self._lessons: dict[int, str] | None = None
+
+    def _failure(self, cell: Cell, attempt: Attempt) -> str | None:
+        """Why the attempt before failed. Of a first one, why memory ran out for others of its depth: the
+        group that found it out ended with it."""
+        if self._lessons is None:
+            self._lessons = {
+                trial.cell.frozen_layers: trial.reason
+                for trial in self._job.study.trials()
+                if trial.reason and needs_less_next_time(trial.reason)
+            }
+        return attempt.failure or self._lessons.get(cell.frozen_layers)
 
     def __call__(self, cell: Cell, report: Report, attempt: Attempt = FIRST) -> TrialRecord:
         leader = self._leader
         if leader.broken is not None:
             # Before it has begun: the cell is released, not failed.
             raise Stopped(signal.SIGTERM)
+        attempt = replace(attempt, failure=self._failure(cell, attempt))
         try:
             with leader.breakable():
                 told = (cell, attempt.number, attempt.failure, attempt.token)
@@ -353,7 +367,8 @@ class _LeaderLine:
         time.sleep(HELD_SECONDS)
         # Still the same trial: the main thread is held up where no signal reaches it.
         if claim is not None and self._claim is claim and self.broken is not None:
-            claim.release() if self.release else claim.fail(self.broken)
+            free = needs_less_next_time(self.broken)
+            claim.release() if self.release else claim.fail(self.broken, free=free)
         os._exit(GROUP_BROKEN)
 
     def _interrupt(self, _: int, __: FrameType | None) -> None:

@@ -21,6 +21,7 @@ from types import FrameType
 from typing import IO, Protocol
 
 from objectives.private_files import own_folder
+from objectives.training.micro_batches import needs_less_next_time
 from study.cli.command import EVENTS
 from study.workers.devices import Share
 from study.workers.event_lines import decode
@@ -156,7 +157,8 @@ class _Supervisor:
                 event = self._events.get(timeout=max(0.001, left))
             except queue.Empty:
                 return
-            if event.kind == "finished":
+            # A group ends with the trial that found out how much fits: that is progress too.
+            if event.kind == "finished" or needs_less_next_time(event.reason or ""):
                 next(member for member in self._members if member.name == event.worker).restarts.worked()
             self._display.event(event)
 

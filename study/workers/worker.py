@@ -25,6 +25,7 @@ from objectives.contract import (
     TrialFailed,
     printable,
 )
+from objectives.training.micro_batches import needs_less_next_time
 from study.protocols.plan import plan_study
 from study.workers.events import Event, EventKind
 from study.workers.interrupts import Interrupts, Stopped
@@ -300,7 +301,7 @@ class _Run:
         return wanted
 
     def _fail(self, job: Job, claim: Claim, reason: str, began: float, *, retry: bool) -> None:
-        if claim.fail(reason, retry=retry):
+        if claim.fail(reason, retry=retry, free=needs_less_next_time(reason)):
             self.summary.failed += 1
             self._emit("failed", job, claim, reason=reason, seconds=time.monotonic() - began)
         else:
