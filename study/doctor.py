@@ -36,14 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     if arguments.json:
         check_file(arguments.json, "--json")
-    from study.diagnosis.asking import ask
+    from study.diagnosis.asking import asker
     from study.diagnosis.checks import run as run_checks
     from study.diagnosis.described import this_machine
     from study.diagnosis.finding import exit_code, summary, to_json
 
     os.environ["HF_HUB_OFFLINE"] = "1"
     cache = Path(Caching(**flags.given(Caching, arguments)).cache_dir).expanduser()
-    findings = []
+    findings, ask = [], asker()
     for finding in run_checks(this_machine(), ask, cache, storage_url(arguments.storage)):
         print(finding, flush=True)
         findings.append(finding)

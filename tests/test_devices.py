@@ -59,6 +59,35 @@ def test_workers_get_their_gpus(devices: list[str], options: dict[str, int], exp
     assert given(plan(devices, **options)) == expected
 
 
+def test_workers_know_how_many_share_their_gpu() -> None:
+    assert [share.workers for share in plan(["0", "1"], workers=5)] == [3, 2, 3, 2, 3]
+    assert [share.workers for share in plan([], workers=2)] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", ["mps", "xpu"])
+def test_several_processes_are_refused_where_they_would_leave_the_device(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, node = tmp_path / "python", tmp_path / "renderD128"
+    python.write_text(f"#!/bin/sh\necho {kind}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(devices.sys, "executable", str(python))
+    monkeypatch.setattr(devices, "DEVICE_NODES", ())
+    monkeypatch.setattr(devices, "INTEL_NODES", (str(node),))
+    devices.check_group(2, {})
+    node.touch()
+    with pytest.raises(UsageError, match=f"--processes-per-trial 2: on {kind} a trial runs in one process"):
+        devices.check_group(2, {})
+    devices.check_group(1, {})
+    for chosen in (
+        {"ACCELERATE_USE_CPU": "true"},
+        {"CUDA_VISIBLE_DEVICES": ""},
+        {"CUDA_VISIBLE_DEVICES": "0,1"},
+    ):
+        devices.check_group(2, chosen)
+
+
 def test_a_group_needs_a_gpu_per_process() -> None:
     with pytest.raises(UsageError, match=r"--processes-per-trial 4.*shows 2 \(CUDA_VISIBLE_DEVICES=0,1\)"):
         plan(["0", "1"], processes_per_trial=4)
@@ -78,8 +107,16 @@ def test_cpu_threads_are_divided_among_all_processes(
 
 def test_environment_of_a_worker() -> None:
     share = Share(devices=("2", "3"), threads=4)
-    assert share.environment({}) == {"CUDA_VISIBLE_DEVICES": "2,3", "OMP_NUM_THREADS": "4"}
-    assert share.environment({"OMP_NUM_THREADS": "7"}) == {"CUDA_VISIBLE_DEVICES": "2,3"}
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    chosen = {"CUDA_VISIBLE_DEVICES": "2,3"}
+    assert share.environment({}) == chosen | order | {"OMP_NUM_THREADS": "4"}
+    assert share.environment({"OMP_NUM_THREADS": "7"}) == chosen | order
+    kept = {"OMP_NUM_THREADS": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    assert share.environment(kept) == chosen
+    hip = {"HIP_VISIBLE_DEVICES": "0,1,2,3"}
+    assert share.environment({**kept, **hip}) == chosen | {"HIP_VISIBLE_DEVICES": "2,3"}
+    crowded = Share(devices=("0",), workers=3).environment(kept)
+    assert crowded == {"CUDA_VISIBLE_DEVICES": "0", "ELSA_DEVICE_WORKERS": "3"}
     assert Share(threads=2).environment({"CUDA_VISIBLE_DEVICES": ""}) == {"OMP_NUM_THREADS": "2"}
 
 
@@ -102,6 +139,8 @@ def test_environment_of_a_worker() -> None:
         ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, None, ["0"]),
         ({"CUDA_VISIBLE_DEVICES": "0,0,1"}, None, ["0"]),
         ({"CUDA_VISIBLE_DEVICES": "GPU-5e4e6a2d,MIG-bbb"}, None, ["GPU-5e4e6a2d", "MIG-bbb"]),
+        ({"HIP_VISIBLE_DEVICES": "2,3"}, None, ["2", "3"]),
+        ({"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "2,3"}, None, []),
         ({"CUDA_VISIBLE_DEVICES": "0", "ACCELERATE_USE_CPU": "true"}, WHOLE_GPUS, []),
     ],
 )

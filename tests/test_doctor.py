@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from study import doctor
 from study.diagnosis import asking, checks, disk_speed
-from study.diagnosis.described import Machine
+from study.diagnosis.described import Machine, this_machine
 from study.diagnosis.disk_speed import DiskSpeed
 from study.diagnosis.finding import Finding, exit_code, failed, summary, to_json
 from study.diagnosis.round_trip import check_storage
@@ -152,6 +155,8 @@ def test_one_gpu_is_no_group_and_mixed_kinds_have_no_common_precision() -> None:
     (one, _) = TWO.gpus
     assert checks.group_places(Machine(cores=4, memory_bytes=1, gpus=(one,))) == ()
     assert checks.group_places(TWO) == ("0", "1")
+    slices = tuple(replace(one, index=f"MIG-{number}") for number in range(2))
+    assert checks.group_places(Machine(cores=4, memory_bytes=1, gpus=slices)) == ()
     old = Gpu(index="1", name="Tesla T4", memory_bytes=15 << 30, capability=(7, 5))
     (*_, found) = checks.describe(Machine(cores=4, memory_bytes=1, gpus=(one, old)))
     assert (found.check, found.verdict) == ("GPUs", "slow")
@@ -201,7 +206,7 @@ def test_the_database_is_left_as_it_was(tmp_path: Path) -> None:
 def test_the_doctor_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.setattr(asking, "LIMIT_SECONDS", 600.0)
+    monkeypatch.setattr(asking, "LIMIT_SECONDS", dict.fromkeys(asking.LIMIT_SECONDS, 600.0))
     out = tmp_path / "doctor.json"
     code = doctor.main(
         [f"--cache-dir={tmp_path}/cache", f"--storage=sqlite:///{tmp_path}/elsa.db", f"--json={out}"]
@@ -253,3 +258,79 @@ def test_gpus_are_described_as_nvidia_smi_lists_them(tmp_path: Path, monkeypatch
     assert describe({**found, "CUDA_VISIBLE_DEVICES": "1"}) == [TWO.gpus[1]]
     assert describe({**found, "CUDA_VISIBLE_DEVICES": "GPU-aa"}) == [TWO.gpus[0]]
     assert describe({**found, "ACCELERATE_USE_CPU": "true"}) == []
+
+
+def test_probes_that_hang_take_no_longer_than_all_checks_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert max(asking.LIMIT_SECONDS.values()) < 110, "a disk and a database come after them"
+    hangs = tmp_path / "hangs"
+    hangs.write_text("#!/bin/sh\nexec sleep 60\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(asking.sys, "executable", str(hangs))
+    monkeypatch.setattr(asking, "LIMIT_SECONDS", {"device": 0.5, "group": 0.8})
+    began, ask = time.monotonic(), asking.asker()
+    assert ask({"task": "device"}, [os.environ])["error"].startswith("no answer after")
+    assert ask({"task": "group"}, [os.environ, os.environ])["error"].startswith("no answer after")
+    assert time.monotonic() - began < 3
+
+
+SAID = """#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES|$HIP_VISIBLE_DEVICES|$CUDA_DEVICE_ORDER" >> {asked}
+echo '[{found}]'
+"""
+ONE = '{"index": "0", "name": "MI250", "memory_bytes": 68719476736, "capability": [9, 0], "rocm": true}'
+
+
+def torch_that_says(found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In place of Python; what it was asked with is a line of the file."""
+    python, asked = tmp_path / "python", tmp_path / "asked"
+    python.write_text(SAID.format(asked=asked, found=found))
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.delenv(name, raising=False)
+    return asked
+
+
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"])
+def test_without_nvidia_smi_gpus_keep_the_names_that_they_were_chosen_by(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch_that_says(f"{ONE}, {ONE}", tmp_path, monkeypatch)
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv(variable, "2,3")
+    assert this_machine().places == ("2", "3"), "not 0 and 1, which are somebody else's"
+    assert [gpu.precision for gpu in this_machine().gpus] == ["bf16", "bf16"]
+
+
+def test_slices_are_described_by_torch_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    smi = tmp_path / "nvidia-smi"
+    listed = (
+        "GPU 0: A100 (UUID: GPU-aa)\\n  MIG 1g.5gb Device 0: (UUID: MIG-1)\\n"
+        "  MIG 1g.5gb Device 1: (UUID: MIG-2)\\nGPU 1: A100 (UUID: GPU-bb)\\n"
+    )
+    smi.write_text(f'#!/bin/sh\n[ "$1" = -L ] && printf "{listed}" || printf "{LISTING}"\n')
+    smi.chmod(0o755)
+    slice_ = ONE.replace("MI250", "A100 MIG 1g.5gb").replace("68719476736", "5368709120")
+    asked = torch_that_says(slice_.replace("true", "false"), tmp_path, monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    path = {"PATH": os.environ["PATH"]}
+    found = describe(path)
+    assert [(gpu.index, gpu.memory_bytes >> 30, gpu.precision) for gpu in found] == [
+        ("MIG-1", 5, "bf16"),
+        ("MIG-2", 5, "bf16"),
+        ("1", 80, "bf16"),
+    ]
+    assert asked.read_text().splitlines() == ["MIG-1||PCI_BUS_ID", "MIG-2||PCI_BUS_ID"]
+    assert capsys.readouterr().err == ""
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    assert len(describe({**path, "CUDA_VISIBLE_DEVICES": "MIG-1,1"})) == 1
+    said = capsys.readouterr().err
+    assert "1 of 2 GPUs here do not say what they are" in said
+    assert "--memory-limit" in said

@@ -35,7 +35,8 @@ def run(machine: Machine, ask: Ask, cache: Path, storage: str) -> Iterator[Findi
     answers: dict[str, dict[str, Any]] = {}
     with ThreadPoolExecutor(min(len(machine.places), max(1, machine.cores))) as threads:
         found = threads.map(
-            lambda place: ask({"task": "device"}, [_environment(machine, place)]), machine.places
+            lambda place: ask({"task": "device"}, [_environment(machine, (place,) if place else ())]),
+            machine.places,
         )
         for place, answer in zip(machine.places, found, strict=True):
             answers[place] = answer
@@ -46,8 +47,8 @@ def run(machine: Machine, ask: Ask, cache: Path, storage: str) -> Iterator[Findi
     yield check_storage(storage)
 
 
-def _environment(machine: Machine, place: str, processes: int = 1) -> dict[str, str]:
-    share = Share(devices=(place,) if place else (), threads=max(1, machine.cores // processes))
+def _environment(machine: Machine, places: tuple[str, ...], processes: int = 1) -> dict[str, str]:
+    share = Share(devices=places, threads=max(1, machine.cores // processes))
     return {**os.environ, **share.environment(os.environ)}
 
 
@@ -109,7 +110,7 @@ def _compared(check: str, ours: list[float], theirs: list[float], step: str, wor
 
 def group_places(machine: Machine) -> tuple[str, ...]:
     """Two GPUs, where there are two that can train together; else none, and the CPU is used."""
-    found = tuple(gpu.index for gpu in machine.gpus)[:2]
+    found = tuple(gpu.index for gpu in machine.gpus if not gpu.index.startswith("MIG-"))[:2]
     return found if len(found) == 2 else ()
 
 
@@ -117,7 +118,7 @@ def about_group(machine: Machine, ask: Ask, alone: Mapping[str, Any]) -> Finding
     places = group_places(machine)
     where = f"GPU {' and '.join(places)}, over NCCL" if places else "the CPU, over gloo"
     check = f"two processes on {where}"
-    current = {**_environment(machine, "", 2), VISIBLE: ",".join(places)}
+    current = _environment(machine, places, 2) | ({} if places else {VISIBLE: ""})
     answer = ask({"task": "group"}, group_environments(current, 2))
     step = (
         "run once with NCCL_DEBUG=INFO and look for the first error, or keep --processes-per-trial 1"

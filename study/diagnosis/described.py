@@ -67,7 +67,10 @@ def describe(machine: Machine) -> list[Finding]:
             )
         )
     found += [
-        Finding(check=f"GPU {name}", found="a slice, or one that does not say what it is")
+        Finding(
+            check=f"GPU {name}",
+            found="does not say what it is; name --mixed-precision and --memory-limit for it",
+        )
         for name in machine.unknown_gpus
     ]
     if len({gpu.precision for gpu in machine.gpus}) > 1:

@@ -31,10 +31,11 @@ def about_device(precisions: Sequence[str] | None = None, product_size: int | No
     """A trial in each precision, cached against live, and the speed of products and of a layer."""
     import torch
     from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
 
     from objectives.capabilities import capabilities
 
-    can = capabilities(PartialState().device)
+    can = capabilities(PartialState(parse_flag_from_env("ACCELERATE_USE_CPU")).device)
     ways = can.precisions if precisions is None else precisions
     with tempfile.TemporaryDirectory() as folder:
         trials = {way: tried(lambda w=way: _trial(Path(folder), w)) for way in ways}  # type: ignore[misc]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def shares(working: Working) -> list[Share]:
     """What each worker gets of this machine."""
+    devices.check_group(working.processes_per_trial)
     return devices.plan(
         devices.find(),
         workers=working.workers,

@@ -12,11 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from objectives.contract import UsageError
+from objectives.fitting import DEVICE_WORKERS
 from study.cli.command import note
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+HIP_VISIBLE = "HIP_VISIBLE_DEVICES"
+"""ROCm's own name for it. Where both are set CUDA's is read here, and workers get both alike."""
+ORDER = "CUDA_DEVICE_ORDER"
 DEVICE_NODES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 """Where a GPU shows, even in a container without any of its programs."""
+INTEL_NODES = ("/dev/dri/renderD128", "/dev/dxg")
+"""Where a GPU of Intel shows, among others."""
 _LISTED = re.compile(r"\s*(GPU \d+|MIG \S+).*\(UUID: ([^)]+)\)")
 
 
@@ -28,15 +34,28 @@ class Share:
     """As CUDA_VISIBLE_DEVICES spells them; empty is the CPU."""
     threads: int = 1
     """CPU threads of each of its processes."""
+    workers: int = 1
+    """That share these devices, this one included."""
 
     def environment(self, current: Mapping[str, str]) -> dict[str, str]:
-        """The variables to set; a number of threads that a person chose is left alone."""
-        chosen = {VISIBLE: ",".join(self.devices)} if self.devices else {}
-        return chosen | ({} if "OMP_NUM_THREADS" in current else {"OMP_NUM_THREADS": str(self.threads)})
+        """The variables to set; what a person chose of threads and order is left alone."""
+        chosen = {"OMP_NUM_THREADS": str(self.threads)}
+        if self.devices:
+            # nvidia-smi, which the names come from, counts GPUs by their place in the machine.
+            chosen |= {ORDER: "PCI_BUS_ID"}
+        chosen = {name: value for name, value in chosen.items() if name not in current}
+        if self.devices:
+            chosen |= only(self.devices, current)
+        return chosen | ({DEVICE_WORKERS: str(self.workers)} if self.workers > 1 else {})
 
     def __str__(self) -> str:
         threads = f"{self.threads} thread{'s' if self.threads > 1 else ''}"
         return f"GPU {','.join(self.devices)}" if self.devices else f"CPU, {threads}"
+
+
+def only(names: Sequence[str], current: Mapping[str, str]) -> dict[str, str]:
+    """The variables that show a process these GPUs and no others."""
+    return {name: ",".join(names) for name in (VISIBLE, HIP_VISIBLE) if name == VISIBLE or name in current}
 
 
 def plan(
@@ -59,10 +78,8 @@ def plan(
     ]
     count = workers if workers is not None else max(1, len(groups) * workers_per_gpu)
     threads = max(1, cores // max(1, count * processes_per_trial))
-    return [
-        Share(devices=groups[number % len(groups)] if groups else (), threads=threads)
-        for number in range(count)
-    ]
+    given = [groups[number % len(groups)] if groups else () for number in range(count)]
+    return [Share(devices=own, threads=threads, workers=given.count(own) if own else 1) for own in given]
 
 
 def _check_group(devices: Sequence[str], processes: int) -> None:
@@ -79,13 +96,13 @@ def _check_group(devices: Sequence[str], processes: int) -> None:
 
 
 def visible(environment: Mapping[str, str], listing: str | None) -> list[str]:
-    """The GPUs a process here may use: CUDA_VISIBLE_DEVICES where it is set, else all that are listed.
+    """The GPUs a process here may use: those that a variable names, else all that are listed.
 
     `listing` is what `nvidia-smi -L` prints, None where there is no such program.
     """
     if environment.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes"):
         return []
-    named = environment.get(VISIBLE)
+    named = environment.get(VISIBLE, environment.get(HIP_VISIBLE))
     if named is None:
         return _listed(listing or "")
     found: list[str] = []
@@ -115,7 +132,7 @@ def _listed(listing: str) -> list[str]:
 def find(environment: Mapping[str, str] | None = None) -> list[str]:
     """The GPUs of this machine that a worker may use."""
     current = os.environ if environment is None else environment
-    if current.get(VISIBLE) is not None:
+    if VISIBLE in current or HIP_VISIBLE in current:
         return visible(current, None)
     listing = answer(["nvidia-smi", "-L"])
     if listing is None and any(Path(node).exists() for node in DEVICE_NODES):
@@ -131,14 +148,36 @@ def find(environment: Mapping[str, str] | None = None) -> list[str]:
     return visible(current, listing)
 
 
-def answer(command: Sequence[str]) -> str | None:
+def check_group(processes: int, environment: Mapping[str, str] | None = None) -> None:
+    """Refuse processes that would train together on the CPU, silently, beside a device of Apple or Intel."""
+    current = os.environ if environment is None else environment
+    if processes == 1 or current.get("ACCELERATE_USE_CPU") or current.get(VISIBLE) == "" or find(current):
+        return
+    # Asking torch takes seconds: only where there may be such a device.
+    if sys.platform != "darwin" and not any(Path(node).exists() for node in INTEL_NODES):
+        return
+    program = "import torch; print(torch.accelerator.current_accelerator() or '')"
+    kind = (answer([sys.executable, "-c", program]) or "").strip()
+    if kind in ("mps", "xpu"):
+        raise UsageError(
+            f"--processes-per-trial {processes}: on {kind} a trial runs in one process; leave it out, or set "
+            "ACCELERATE_USE_CPU=true to train on the CPU"
+        )
+
+
+def answer(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str | None:
     """What a program prints; None where there is no such program, or it fails."""
     program = shutil.which(command[0])
     if program is None:
         return None
     try:
         answer = subprocess.run(
-            [program, *command[1:]], capture_output=True, text=True, timeout=60, check=False
+            [program, *command[1:]],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=None if environment is None else dict(environment),
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from study.cli.command import note
 from study.workers import devices
 
 _QUERY = "index,uuid,name,memory.total,compute_cap,driver_version"
@@ -26,7 +27,7 @@ for index in range(torch.cuda.device_count()):
                   "driver": torch.version.hip or torch.version.cuda or "", "rocm": bool(torch.version.hip)})
 print(json.dumps(found))
 """
-_READ = (devices.VISIBLE, "ACCELERATE_USE_CPU", "PATH")
+_READ = (devices.VISIBLE, devices.HIP_VISIBLE, devices.ORDER, "ACCELERATE_USE_CPU", "PATH")
 """Variables that the answer depends on."""
 BF16_SINCE = (8, 0)
 """The compute capability of the first NVIDIA GPUs that multiply in bf16."""
@@ -35,6 +36,7 @@ BF16_SINCE = (8, 0)
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     index: str
+    """As CUDA_VISIBLE_DEVICES names it."""
     uuid: str = ""
     name: str
     memory_bytes: int
@@ -53,24 +55,42 @@ class Gpu:
 
 
 def describe(environment: Mapping[str, str] | None = None) -> list[Gpu]:
-    """The GPUs that workers here would use; slices of GPUs are left out, whose size nobody says."""
+    """The GPUs and slices of GPUs that workers here would use; those that say nothing are left out."""
     current = os.environ if environment is None else environment
     return list(_describe(tuple((name, current[name]) for name in _READ if name in current)))
 
 
 @lru_cache
 def _describe(variables: tuple[tuple[str, str], ...]) -> list[Gpu]:
-    """Once for each environment: where there is no nvidia-smi, asking takes as long as loading torch."""
-    names = devices.find(dict(variables))
+    """Once for each environment: where torch has to be asked, that takes as long as loading it."""
+    current = dict(variables)
+    names = devices.find(current)
     if not names:
         return []
-    answer = devices.answer(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])
-    if answer is not None:
-        return chosen(read_listing(answer), names)
-    # Here they are counted from zero among those that are visible.
-    answer = devices.answer([sys.executable, "-c", _PROGRAM])
+    listing = devices.answer(["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])
+    if listing is None and not any(name.startswith("MIG-") for name in names):
+        found = _asked(names, current)
+    else:
+        whole = read_listing(listing or "")
+        # Of a slice (MIG) nvidia-smi says too little, and a process sees one slice at most.
+        found = [gpu for name in names for gpu in chosen(whole, [name]) or _asked([name], current)]
+    if len(found) < len(names):
+        note(
+            f"{len(names) - len(found)} of {len(names)} GPUs here do not say what they are, so that their "
+            "precision and memory are not known: name --mixed-precision and --memory-limit"
+        )
+    return found
+
+
+def _asked(names: Sequence[str], current: Mapping[str, str]) -> list[Gpu]:
+    """What torch says of them, in a process that sees no others and counts them from zero."""
+    environment = {devices.ORDER: "PCI_BUS_ID", **os.environ, **current, **devices.only(names, current)}
+    answer = devices.answer([sys.executable, "-c", _PROGRAM], environment)
     found = json.loads(answer) if answer else []
-    return [Gpu(**{**one, "capability": tuple(one["capability"])}) for one in found]
+    return [
+        Gpu(**{**one, "index": name, "capability": tuple(one["capability"])})
+        for name, one in zip(names, found, strict=False)
+    ]
 
 
 def read_listing(text: str) -> list[Gpu]:
