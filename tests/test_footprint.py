@@ -62,11 +62,23 @@ def test_the_parts_of_bert_large_are_those_of_its_parameters() -> None:
     full = found.footprint(0, fit(micro_batch=1))
     assert full.weights == full.gradients == BERT_LARGE_PARAMETERS * 4
     assert full.optimiser == 2 * full.weights
-    top = found.footprint(24, fit(micro_batch=1))
+    top, live = (found.footprint(24, fit(micro_batch=1, cached=cached)) for cached in (True, False))
     head = 1024 * 1024 + 1024 + 2 * 1024 + 2
-    assert top.gradients == 4 * head, "pooler and classifier"
-    assert top.weights < full.weights / 8, "frozen layers of a cached depth are off the device"
-    assert found.footprint(24, fit(micro_batch=1, cached=False)).weights == full.weights
+    assert live.gradients == 4 * head, "pooler and classifier"
+    assert live.weights == full.weights
+    assert top.weights == full.weights, "the states are computed with the whole model"
+    assert top.gradients == top.optimiser == 0
+    trained = found.footprint(12, fit(micro_batch=64))
+    assert trained.weights < 0.6 * full.weights, "frozen layers of a cached depth are off the device"
+
+
+def test_attention_that_is_not_fused_keeps_what_it_drops() -> None:
+    def kept(family: str, rate: float) -> int:
+        changes = {"attention_probs_dropout_prob": rate}
+        return shapes(family, host=False, tokens=64, **changes).kept[0]
+
+    assert kept("deberta-v2", 0.1) > kept("deberta-v2", 0.0)
+    assert kept("bert", 0.1) == kept("bert", 0.0)
 
 
 def test_activations_grow_with_the_micro_batch_and_shrink_with_checkpointing_and_bf16() -> None:

@@ -139,9 +139,9 @@ class Shapes:
             activations=max(self._activations(depth, fit), evaluation),
             process=process,
         )
-        if fit.shards == 1 or self.host or not (fit.cached and first):
+        if self.host or not (fit.cached and first):
             return training
-        # One process computes the states to be cached, with the whole model.
+        # The states to be cached are computed with the whole model, by one process.
         building = Footprint(self.parameters * _FLOAT, 0, 0, evaluation, process)
         return max(training, building, key=lambda one: one.total)
 
@@ -168,7 +168,7 @@ def _share(parameters: int, fit: Fit) -> int:
 
 
 def shapes(config: PretrainedConfig, labels: int, *, tokens: int, precision: str, host: bool) -> Shapes:
-    """Of examples of so many tokens, on the host or on a device with fused attention."""
+    """Of examples of so many tokens, on the host or on a device with fused attention where the model has it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers import AutoModelForSequenceClassification
     from transformers.initialization import no_init_weights
@@ -181,8 +181,8 @@ def shapes(config: PretrainedConfig, labels: int, *, tokens: int, precision: str
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = 0
     way = attention(config, host)
-    if not host:
-        # Fused kernels drop attention weights without keeping them.
+    if not host and AutoModelForSequenceClassification._model_mapping[type(config)]._supports_sdpa:
+        # Fused kernels drop attention weights without keeping them; DeBERTa and XLNet have none.
         for name in _ATTENTION_DROPOUT:
             if hasattr(config, name):
                 setattr(config, name, 0.0)
