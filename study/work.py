@@ -80,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _supervise(studies: Sequence[str], storage: str, working: Working, places: Places) -> int:
     from storage.database import Database
     from study.launching import here
+    from study.launching.memory import stored_needs
     from study.workers.packing import packed
     from study.workers.process import PATIENCE_SECONDS
 
@@ -89,7 +90,7 @@ def _supervise(studies: Sequence[str], storage: str, working: Working, places: P
     try:
         jobs = load_jobs(database, studies, places)
         found = [job.study for job in jobs]
-        shares = here.shares(packed(working, found, lambda: None))
+        shares = here.shares(packed(working, lambda: stored_needs(found, working, places)))
         return here.run_workers(found, shares, working, places, storage)
     finally:
         database.close()

@@ -168,7 +168,7 @@ def _share(parameters: int, fit: Fit) -> int:
 
 
 def shapes(config: PretrainedConfig, labels: int, *, tokens: int, precision: str, host: bool) -> Shapes:
-    """Of examples of so many tokens, on the host or on a device with fused attention where the model has it."""
+    """Of examples of so many tokens, on the host or on a device, where attention is fused if it can be."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from transformers import AutoModelForSequenceClassification
     from transformers.initialization import no_init_weights

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,11 @@ from objectives.contract import ElsaError, UsageError
 from study.cli import command
 from study.launching import here
 from study.launching.arguments import LaunchRequest, from_values
-from study.launching.memory import Memory
+from study.launching.memory import Memory, stored_needs
 from study.launching.request import StudyRequest, resolve
 from study.launching.running import places_of, planned
 from study.workers.jobs import Places
-from study.workers.packing import packed
+from study.workers.packing import Need, packed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,11 +87,15 @@ class Study:
         """Plan what is missing and run it on this machine; returns when all cells are finished."""
         if self._request is None:
             with self._stored() as study:
-                return self._work(study, LaunchRequest(), Places(), workers, lambda: None)
+                request, places = LaunchRequest(), Places()
+                needs = partial(stored_needs, [study], request.working, places)
+                return self._work(study, request, places, workers, needs)
         with planned(self._request, [self._asked]) as (study,):
             memory = Memory.of(self._request)
             places = places_of(self._request)
-            return self._work(study, self._request, places, workers, lambda: memory.largest([self._asked]))
+            return self._work(
+                study, self._request, places, workers, lambda: [memory.need(study, self._asked)]
+            )
 
     def _work(
         self,
@@ -99,11 +103,11 @@ class Study:
         request: LaunchRequest,
         places: Places,
         workers: int | None,
-        peak: Callable[[], int | None],
+        needs: Callable[[], Sequence[Need]],
     ) -> Study:
         if study.counts().open:
             working = request.working if workers is None else replace(request.working, workers=workers)
-            shares = here.shares(packed(working, [study], peak))
+            shares = here.shares(packed(working, needs))
             code = here.run_workers([study], shares, working, places, self._storage)
             if code:
                 raise StudyStopped(

@@ -12,11 +12,16 @@ from objectives.depths import depth_name, freeze_order, ranges
 from objectives.fitting import Fitting
 from objectives.training.micro_batches import MicroBatches
 from study.workers import gpus
+from study.workers.jobs import find_model, stored_spec
+from study.workers.packing import Need
 
 if TYPE_CHECKING:
     from objectives.pretrained.footprint import Fit, Footprint, Shapes
+    from storage.studies import StoredStudy
     from study.launching.arguments import LaunchRequest
     from study.launching.request import StudyRequest
+    from study.workers.jobs import Places
+    from study.workers.options import Working
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +83,20 @@ class Memory:
         )
         return {depth: found.footprint(depth, fit) for depth in sorted(spec.every_depth, key=freeze_order)}
 
-    def largest(self, requests: Sequence[StudyRequest]) -> int | None:
-        """The most that a trial of these studies needs; None where nothing is trained."""
-        trained = [request for request in requests if request.longest is not None]
-        found = [one.total for request in trained for one in self.needed(request, self.fit(request)).values()]
-        return max(found, default=None)
+    def need(self, study: StoredStudy, request: StudyRequest) -> Need:
+        """For `--workers-per-gpu auto`."""
+
+        def largest() -> int | None:
+            if request.longest is None:
+                return None
+            return max(one.total for one in self.needed(request, self.fit(request)).values())
+
+        return Need(
+            study=study,
+            depths=request.spec.every_depth,
+            micro_batch=self.fit(request).micro_batch,
+            estimate=largest,
+        )
 
     def lines(self, request: StudyRequest) -> list[str]:
         """For people: what each depth needs."""
@@ -152,6 +166,26 @@ class Memory:
         if least is None:
             return ["use a device with more memory or a smaller model"]
         return [f"freeze at least {least} layers (--frozen-layers {ranges(range(least, total + 1))})"]
+
+
+def stored_needs(studies: Sequence[StoredStudy], working: Working, places: Places) -> list[Need]:
+    """Of studies whose data were not looked at here: every example is taken to be as long as it may be."""
+    from study.launching.request import StudyRequest
+
+    memory = Memory(
+        limit_bytes=None,
+        limit_name="",
+        host=False,
+        processes=working.processes_per_trial,
+        fitting=places.fitting,
+    )
+    needs = []
+    for study in studies:
+        spec, longest = stored_spec(study), None
+        if not spec.recorded:
+            spec, longest = replace(spec, model_path=find_model(spec, places)), spec.recipe.max_length
+        needs.append(memory.need(study, StudyRequest(study.name, spec, longest=longest)))
+    return needs
 
 
 @lru_cache

@@ -15,7 +15,7 @@ from study.launching.joining import join
 from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
 from study.workers.jobs import Places, make_job
-from study.workers.packing import packed
+from study.workers.packing import Need, packed
 from study.workers.slurm_settings import Asked
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def launch(request: LaunchRequest) -> int:
         return 0
     with planned(request, requests) as studies:
         if not asked:
-            shares = here.shares(
-                packed(request.working, studies, lambda: Memory.of(request).largest(requests))
-            )
+            shares = here.shares(packed(request.working, lambda: _needs(request, requests, studies)))
         return _run(request, requests, studies, shares, asked)
 
 
@@ -75,6 +73,13 @@ def planned(request: LaunchRequest, requests: Sequence[StudyRequest]) -> Iterato
         )
     finally:
         database.close()
+
+
+def _needs(
+    request: LaunchRequest, requests: Sequence[StudyRequest], studies: Sequence[StoredStudy]
+) -> list[Need]:
+    memory = Memory.of(request)
+    return [memory.need(study, one) for study, one in zip(studies, requests, strict=True)]
 
 
 def _asked(request: LaunchRequest) -> Asked | None:
