@@ -39,7 +39,8 @@ class Share:
 
     def environment(self, current: Mapping[str, str]) -> dict[str, str]:
         """The variables to set; what a person chose of threads and order is left alone."""
-        chosen = {"OMP_NUM_THREADS": str(self.threads)}
+        # Threads that wait by spinning keep a busy machine's other processes, and each other, from computing.
+        chosen = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
         if self.devices:
             # nvidia-smi, which the names come from, counts GPUs by their place in the machine.
             chosen |= {ORDER: "PCI_BUS_ID"}
