@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.contract import Cell, Outcome, Recipe
+from objectives.contract import Cell, Outcome, Recipe, UsageError
 from study import protocols
 from study.protocols import adaptive
 from study.protocols.outcomes import closed_cells
@@ -461,3 +461,19 @@ def test_a_search_knows_how_little_a_small_test_set_says_of_chance() -> None:
     assert "is not clearly better than chance (0.5)" in belief.no_answer
     large = [replace(outcome, score_error=0.002) for outcome in outcomes]
     assert adaptive.believe(spec, large).no_answer is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": "0.5units"}, r"--budget 0\.5units is less than one run"),
+        (
+            {"seeds": (1,), "learning_rates": (1e-5,), "frozen_layers": (0, 9)},
+            "the default budget, 0.83 units,",
+        ),
+    ],
+)
+def test_a_budget_that_affords_no_run_is_refused(changes: dict[str, object], words: str) -> None:
+    """Else nothing is planned, and the launch calls all cells finished."""
+    with pytest.raises(UsageError, match=words):
+        adaptive.wanted(make_spec(**changes), [])

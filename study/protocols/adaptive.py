@@ -51,6 +51,14 @@ def check(spec: StudySpec) -> None:
         )
     if set(spec.frozen_layers) == {FULL}:
         raise UsageError(f"--protocol {spec.protocol} has no depth to try: --frozen-layers names 0 alone")
+    purse = Purse(spec, ())
+    if not purse.affords_a_full_run:
+        stated = (
+            f"--budget {spec.budget}" if purse.stated else f"the default budget, {purse.limit:.2g} units,"
+        )
+        raise UsageError(
+            f"{stated} is less than one run of the full model: name a larger --budget, or more --seeds"
+        )
 
 
 def believe(spec: StudySpec, outcomes: Sequence[Outcome], train_size: int | None = None) -> Belief | None:

@@ -19,6 +19,7 @@ BUDGET_SHARE = 0.55
 rate at 0 frozen, every other depth at one rate."""
 BUDGET_SEEDS = 5
 """Seeds per cell in that protocol, if the spec has as many."""
+_ROUNDING = 1e-9
 
 
 class Purse:
@@ -32,6 +33,11 @@ class Purse:
         for outcome in outcomes:
             if outcome.reason != CLOSED:
                 self._charge(outcome.cell)
+
+    @property
+    def affords_a_full_run(self) -> bool:
+        """One full fine-tuning is a unit, and a cell."""
+        return self.limit + _ROUNDING >= 1
 
     def _charge(self, cell: Cell) -> None:
         self.spent += self._price(cell)
@@ -50,7 +56,7 @@ class Purse:
         """The cells that fit, in their order, charged at once."""
         bought = []
         for cell in cells:
-            if self.spent + self._price(cell) <= self.limit + 1e-9:
+            if self.spent + self._price(cell) <= self.limit + _ROUNDING:
                 self._charge(cell)
                 bought.append(cell)
         return bought
