@@ -43,7 +43,7 @@ def spec_of(world: worlds.World, protocol: str, seeds: int, select: str) -> Stud
         seeds=tuple(range(1, seeds + 1)),
         recipe=Recipe(),
         chance=world.chance,
-        protocol_settings=tuple(sorted(own.items())) if protocol == "adaptive" else (),
+        protocol_settings=tuple(sorted(own.items())),
     )
 
 
@@ -54,7 +54,7 @@ def replay(world: worlds.World, scores: Any, protocol: str, seeds: int, select: 
     def score(cell: Cell) -> float:
         return float(scores[depth[cell.frozen_layers], rate[cell.learning_rate], cell.seed - 1])
 
-    return run(spec_of(world, protocol, seeds, select), score, select=select)
+    return run(spec_of(world, protocol, seeds, select), score)
 
 
 def paper_units(world: worlds.World, recipe: Recipe) -> float:

@@ -20,6 +20,7 @@ def make_spec(**changes: object) -> StudySpec:
         "data": "glue/mrpc",
         "data_fingerprint": "d",
         "total_layers": 6,
+        "protocol": "grid",
         "frozen_layers": (0, 2, 3, 4, 5, 6),
         "learning_rates": (1e-4, 3e-4),
         "seeds": (1, 2, 3),

@@ -91,7 +91,7 @@ def elsa(folder: Path, *commands: str) -> list[str]:
 @pytest.mark.slow
 def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
     asked = "launch --recorded table.csv --protocol every-nth --stride 4"
-    usage, all_flags, dry, shown, status, _, _ = elsa(
+    usage, all_flags, dry, shown, status, _, simulated, _ = elsa(
         plugin,
         "launch --help",
         "launch --help-all",
@@ -99,6 +99,7 @@ def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
         asked,
         "status --json",
         "report --no-images --out page",
+        "simulate table.csv --protocol every-nth --stride 4 --repeats 2",
     )
     assert "every nth depth of the grid" in usage
     assert "--stride N" in all_flags
@@ -108,6 +109,8 @@ def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
     assert "every-nth: 4 cells at every depth number 4" in shown
     (standing,) = json.loads(status)
     assert (standing["protocol"], standing["cells"]["complete"]) == ("every-nth", 4)
+    assert "every-nth, 1 pairs x 2 repeats" in simulated
+    assert " 4.0 " in simulated, "cells"
     assert "every-nth" in (plugin / "page" / "report.md").read_text()
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from objectives.contract import Cell, Outcome, Recipe, UsageError
 from study import protocols
 from study.protocols import adaptive
+from study.protocols.adaptive_settings import asked
 from study.protocols.outcomes import closed_cells
 from study.protocols.units import cell_units, study_units
 from study.specs.study_spec import StudySpec
@@ -243,8 +244,9 @@ def test_any_study_ends_inside_its_grid_and_budget(
         assert cell.frozen_layers in spec.frozen_layers
         assert cell.learning_rate in spec.learning_rates
         assert cell.seed in spec.seeds
-    if spec.budget is not None and spec.budget.isdigit():
-        assert len(cells) <= int(spec.budget)
+    budget = asked(spec).budget
+    if budget is not None and budget.isdigit():
+        assert len(cells) <= int(budget)
     assert adaptive.wanted(spec, outcomes) == []
     assert "\n" not in protocols.get(spec.protocol).explain(spec, outcomes)
 

@@ -121,6 +121,26 @@ def test_analysis_and_workers_load_without_torch(module: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
+def test_only_protocols_know_a_protocols_name() -> None:
+    from study import protocols
+
+    # Words that mean something else there: colours, coordinates, the paper's filter, a part of the report.
+    elsewhere = {
+        "grid": ("study/reporting/",),
+        "paper": ("study/reporting/", "study/analysis/", "study/operating_points.py"),
+        "low-resource": ("study/reporting/content.py",),
+    }
+    for path in modules():
+        where = path.relative_to(ROOT).as_posix()
+        if not where.startswith("study/protocols/"):
+            texts = {
+                node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
+            }
+            named = texts & protocols.known().keys()
+            named = {name for name in named if not where.startswith(elsewhere.get(name, ()))}
+            assert not named, f"{where} knows {named}"
+
+
 def test_only_task_files_published_figures_and_the_demo_know_a_tasks_name() -> None:
     from objectives.tasks.definition import shipped, task_key
 

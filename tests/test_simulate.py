@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from study.launching.arguments import make_parser
 from study.protocols import adaptive
 from study.simulation import pairs, worlds
 from study.simulation.repeats import replay
+from study.simulation.replaying import Replaying
 from study.simulation.source import likeliest, recordings
 from study.specs.study_spec import StudySpec
 
@@ -83,7 +83,7 @@ def table() -> pd.DataFrame:
 @pytest.mark.parametrize("prefix", ["cached", "live"])
 def test_adaptive_agrees_at_a_fraction_of_the_compute(table: pd.DataFrame, prefix: Any) -> None:
     some = table[table["task"].isin(["falling", "cliff", "dip"]) & (table["total_layers"] == 12)]
-    found = pairs.simulate(some, repeats=4, prefix=prefix)
+    found = pairs.simulate(some, Replaying(repeats=4, prefix=prefix))
     figures = pairs.to_json(found)
     assert figures["agreement"] >= 0.9
     assert figures["compute"] <= 0.28
@@ -103,7 +103,7 @@ def test_exhaustive_answers_are_the_operating_points(table: pd.DataFrame) -> Non
 
 
 def test_the_paper_replayed_costs_the_exhaustive_compute(table: pd.DataFrame) -> None:
-    found = pairs.simulate(table[table["total_layers"] == 12], protocol="paper", repeats=2)
+    found = pairs.simulate(table[table["total_layers"] == 12], Replaying(protocol="paper", repeats=2))
     # Fresh runs of the full model come on top of what the recorded logs have.
     assert all(1.0 < pair.compute < 1.3 for pair in found)
     assert np.mean([pair.agreement for pair in found]) >= 0.8
@@ -122,10 +122,10 @@ def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
     (recording,) = recordings(table, 0.9)
     assert (recording.answer, recording.seeds) == (4, 5)
     assert recording.exhaustive_units("live", 3) == 5 * 5 * (18 + 12 + 10 + 8 + 6)
-    (pair,) = pairs.simulate(table, repeats=8)
+    (pair,) = pairs.simulate(table, Replaying(repeats=8))
     assert pair.agreement == 1.0
     assert pair.compute < 0.28
-    (grid,) = pairs.simulate(table, repeats=2, protocol="grid")
+    (grid,) = pairs.simulate(table, Replaying(repeats=2, protocol="grid"))
     assert (grid.compute, grid.agreement) == (pytest.approx(1.0), 1.0)
 
 
@@ -144,14 +144,14 @@ def with_embeddings(share: float) -> pd.DataFrame:
 
 
 def test_frozen_embeddings_are_deeper_than_nothing_frozen() -> None:
-    (pair,) = pairs.simulate(with_embeddings(0.99), repeats=3, protocol="grid")
+    (pair,) = pairs.simulate(with_embeddings(0.99), Replaying(repeats=3, protocol="grid"))
     assert pair.recording.answer == -1
     assert [run.frozen_layers for run in pair.replays] == [-1, -1, -1]
     assert (pair.agreement, pair.exact) == (1.0, 1.0)
 
 
 def test_answers_with_the_same_tuned_layers_are_counted_together() -> None:
-    (pair,) = pairs.simulate(with_embeddings(0.99), repeats=2, protocol="grid")
+    (pair,) = pairs.simulate(with_embeddings(0.99), Replaying(repeats=2, protocol="grid"))
     mixed = replace(pair, replays=[pair.replays[0], replace(pair.replays[1], frozen_layers=0)])
     (row,) = pairs.to_json([mixed])["pairs"]
     assert row["answers"] == {"12": 1.0}
@@ -160,7 +160,7 @@ def test_answers_with_the_same_tuned_layers_are_counted_together() -> None:
 
 def test_an_answer_of_the_set_agrees_but_is_not_exact(table: pd.DataFrame) -> None:
     noisy = table[(table["task"] == "noisy") & (table["total_layers"] == 12)]
-    (pair,) = pairs.simulate(noisy, repeats=1)
+    (pair,) = pairs.simulate(noisy, Replaying(repeats=1))
     answer = pair.recording.answer
     assert answer is not None
     recording = replace(pair.recording, answer_set=frozenset({answer, answer - 1}))
@@ -173,15 +173,15 @@ def test_an_answer_of_the_set_agrees_but_is_not_exact(table: pd.DataFrame) -> No
 
 def test_the_same_repeat_is_the_same_study(table: pd.DataFrame) -> None:
     recording = next(r for r in recordings(table, 0.9) if r.task == "falling")
-    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="cached", select="per-depth")
+    spec = recording.spec(Replaying())
     runs = [replay(recording, spec, repeat=i, workers=1) for i in (3, 3, 4)]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_workers_share_the_work(table: pd.DataFrame) -> None:
     table = table[table["task"].isin(["cliff", "dip", "flat"]) & (table["total_layers"] == 12)]
-    alone = pairs.simulate(table, repeats=2)
-    shared = pairs.simulate(table, repeats=2, workers=4)
+    alone = pairs.simulate(table, Replaying(repeats=2))
+    shared = pairs.simulate(table, Replaying(repeats=2, workers=4))
     assert all(pair.mean("idle") == 0 for pair in alone)
     assert np.mean([pair.mean("idle") for pair in shared]) < 0.35
     assert np.mean([pair.compute for pair in shared]) < 0.4
@@ -190,7 +190,7 @@ def test_workers_share_the_work(table: pd.DataFrame) -> None:
 
 def test_only_recorded_cells_are_replayed(table: pd.DataFrame) -> None:
     recording = next(r for r in recordings(table, 0.9) if r.task == "cliff")
-    spec = recording.spec("adaptive", threshold=0.9, confidence=0.9, prefix="live", select="per-depth")
+    spec = recording.spec(Replaying(prefix="live"))
     run = replay(recording, spec, repeat=0)
     freezes = {rate for depth, rate in recording.scores if depth != 0}
     assert len(freezes) == 1
@@ -234,8 +234,7 @@ def test_search_and_report_give_one_answer(select: Any, collapses: bool) -> None
 
 def test_what_is_simulated_is_what_launch_runs_by_default() -> None:
     launched = protocols.get("adaptive").own_settings({}, (1, 2, 3))
-    simulated = inspect.signature(pairs.simulate).parameters
-    assert {name: simulated[name].default for name in launched if name in simulated} == launched
+    assert {name: getattr(Replaying(), name) for name in launched} == launched
     flags = make_parser(full=True).format_help()
     assert "--select per-depth|full-model" in flags
 
@@ -315,9 +314,10 @@ def test_json_is_the_contract(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--protocol", "low-resource"], "cannot be replayed"),
-        (["--repeats", "0"], "--repeats: '0'"),
-        (["--threshold", "90"], "--threshold: '90': use a number above 0, at most 1"),
+        (["--protocol", "gird"], "did you mean grid"),
+        (["--protocol", "grid", "--search-seeds", "3"], "a setting of --protocol paper, not of grid"),
+        (["--repeats", "0"], "--repeats 0: use a whole number"),
+        (["--threshold", "90"], "--threshold 90.0: use a number above 0, below 1"),
     ],
 )
 def test_bad_flags_are_named(flags: list[str], message: str) -> None:

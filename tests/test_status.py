@@ -31,6 +31,7 @@ def make_spec(**changes: object) -> StudySpec:
         "data": "d",
         "data_fingerprint": "d",
         "total_layers": 12,
+        "protocol": "grid",
         "frozen_layers": (0, 6, 12),
         "learning_rates": (3e-5,),
         "seeds": (1, 2, 3, 4),

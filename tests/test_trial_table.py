@@ -107,6 +107,7 @@ SPEC = StudySpec(
     data="d",
     data_fingerprint="b",
     total_layers=2,
+    protocol="grid",
     frozen_layers=(0, 2),
     learning_rates=(1e-5,),
     seeds=(1, 2),

@@ -56,6 +56,7 @@ def make_spec(**changes: object) -> StudySpec:
         "data": "d",
         "data_fingerprint": "d",
         "total_layers": 4,
+        "protocol": "grid",
         "frozen_layers": (0, 2, 3, 4),
         "learning_rates": (1e-5, 2e-5),
         "seeds": (1, 2),

@@ -7,10 +7,12 @@ import os
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING
-from typing import Any
+from typing import Any, TypeVar
 
 from objectives.contract import UsageError
 from objectives.settings import Declared, declared
+
+T = TypeVar("T")
 
 
 def add_settings(
@@ -20,15 +22,18 @@ def add_settings(
     description: str | None = None,
     full: bool = True,
     only: Collection[str] | None = None,
+    default_texts: Mapping[str, str] | None = None,
 ) -> None:
     """A flag for every declared field of `groups`; without `full` help shows the everyday ones only.
 
-    `only` are the names of those that a command has, where it does not have them all.
+    `only` are the names of those that a command has, where it does not have them all; `default_texts` are
+    defaults in words that the declaration does not know.
     """
     section = parser.add_argument_group(title, description)
     found = [item for group in groups for item in declared(group) if item.about.is_flag]
     for item in (item for item in found if only is None or item.name in only):
-        shown = _help(item) if full or item.about.everyday else argparse.SUPPRESS
+        default = (default_texts or {}).get(item.name, item.about.default_text)
+        shown = _help(item, default) if full or item.about.everyday else argparse.SUPPRESS
         _add(section, item, shown)
 
 
@@ -53,8 +58,7 @@ def _metavar(item: Declared) -> str:
     return {int: "N", float: "X"}.get(item.kind, item.name.rpartition("_")[2].upper())
 
 
-def _help(item: Declared) -> str:
-    text = item.about.default_text
+def _help(item: Declared, text: str | None) -> str:
     if text is None and item.default not in (MISSING, None, (), "") and not item.switch:
         text = f"{item.default:g}" if isinstance(item.default, float) else str(item.default)
     if item.about.env:
@@ -80,6 +84,11 @@ def given(
         elif item.about.env and os.environ.get(item.about.env):
             found[item.name] = item.read(os.environ[item.about.env])
     return found
+
+
+def made(group: type[T], arguments: argparse.Namespace) -> T:
+    """The group's settings as they were given, with the defaults of the others."""
+    return group(**given(group, arguments))
 
 
 def _value(item: Declared, text: str | list[str]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from objectives.contract import Recipe, UsageError
 from objectives.fitting import Fitting
-from objectives.settings import declared, shortened
+from objectives.settings import shortened
 from study import protocols
 from study.cli import command, flags
 from study.launching import quick
@@ -59,7 +59,7 @@ class LaunchRequest:
 
     @property
     def protocol(self) -> protocols.Protocol:
-        return protocols.get(self.grid.get("protocol", "grid"))
+        return protocols.get(self.grid.get("protocol", protocols.Grid.name))
 
     @property
     def storage(self) -> str:
@@ -88,9 +88,10 @@ def make_parser(*, full: bool = True) -> command.Parser:
         parser,
         "the grid (lists and ranges: 0,6-12)",
         StudySpec,
-        *_own_groups(),
+        *protocols.own_groups(),
         description=f"protocols:\n{described}",
         full=full,
+        default_texts=protocols.default_texts(),
     )
     flags.add_settings(
         parser,
@@ -132,7 +133,7 @@ def from_values(values: Mapping[str, Any]) -> LaunchRequest:
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Typed settings by name, and the task's definition as it is."""
     plain = {name: value for name, value in values.items() if name != DEFINITION}
-    found = flags.from_file(plain, *GROUPS, *_own_groups())
+    found = flags.from_file(plain, *GROUPS, *protocols.own_groups())
     return found | ({DEFINITION: values[DEFINITION]} if DEFINITION in values else {})
 
 
@@ -147,7 +148,7 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
         inputs=inputs,
         grid=grid,
         recipe=given(Recipe),
-        protocol_settings=_own_settings(grid.get("protocol", "grid"), given),
+        protocol_settings=protocols.own_settings(grid.get("protocol", protocols.Grid.name), given),
         launching=Launching(**given(Launching)),
         leasing=Leasing(**given(Leasing)),
         working=Working(**given(Working)),
@@ -182,19 +183,3 @@ def read_file(path: str) -> dict[str, Any]:
         return _checked(values)
     except UsageError as error:
         raise UsageError(f"--spec {path}: {error}") from None
-
-
-def _own_groups() -> list[type]:
-    return list(dict.fromkeys(protocol.settings for protocol in protocols.known().values()))
-
-
-def _own_settings(name: str, given: Callable[[type], dict[str, Any]]) -> dict[str, Any]:
-    """The settings of the protocol that was chosen; those of other protocols are refused."""
-    chosen = protocols.get(name)
-    own = {item.name for item in declared(chosen.settings)}
-    for other in protocols.known().values():
-        for setting, value in given(other.settings).items():
-            if setting not in own:
-                flag = f"--{setting.replace('_', '-')}"
-                raise UsageError(f"{flag} {value} is a setting of --protocol {other.name}, not of {name}")
-    return given(chosen.settings)

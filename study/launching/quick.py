@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from study.protocols import Defaults, Subject
+from study.protocols import Defaults, Paper, Subject
 
-PROTOCOL = "paper"
+PROTOCOL = Paper.name
 """Finds one rate with nothing frozen, and runs the depths at it."""
 RATES = (2e-5, 5e-5, 1e-4)
 SEEDS = (1, 2)

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
+from typing import Any
 
 from objectives.contract import Outcome, UsageError
+from objectives.settings import declared
 from study.protocols.adaptive import Adaptive
-from study.protocols.base import Defaults, Protocol, Subject
+from study.protocols.base import USUAL, Defaults, Protocol, Subject
 from study.protocols.grid import Grid
-from study.protocols.low_resource import LowResource
+from study.protocols.low_resource import BLOG_SIZES, LowResource
 from study.protocols.outcomes import not_final
 from study.protocols.paper import Paper
 from study.specs.study_spec import StudySpec
 
-__all__ = ["Defaults", "Protocol", "Subject", "explained", "get", "known"]
+__all__ = [
+    "Adaptive",
+    "Defaults",
+    "Grid",
+    "Paper",
+    "Protocol",
+    "Subject",
+    "default_texts",
+    "explained",
+    "get",
+    "known",
+    "own_groups",
+    "own_settings",
+]
 
 BUILT_IN: tuple[Protocol, ...] = (Grid(), Paper(), LowResource(), Adaptive())
 ENTRY_POINTS = "elsa.protocols"
@@ -47,3 +62,31 @@ def get(name: str) -> Protocol:
         hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known())}"
         raise UsageError(f"unknown protocol {name!r}: {hint}")
     return found
+
+
+def default_texts() -> dict[str, str]:
+    """What is run where a list is not given, for help."""
+    few = f"{LowResource.name}: {BLOG_SIZES[0]} to {BLOG_SIZES[-1]}"
+    return {"protocol": Grid.name, **USUAL, "train_sizes": f"all; {few}"}
+
+
+def own_groups() -> list[type]:
+    """The groups of settings that only some protocols have."""
+    return list(dict.fromkeys(protocol.settings for protocol in known().values()))
+
+
+def own_settings(
+    name: str, given: Callable[[type], dict[str, Any]], common: Collection[str] = ()
+) -> dict[str, Any]:
+    """What was given of a protocol's own settings.
+
+    Those of other protocols are refused, but for the `common` ones, which a command has for all of them.
+    """
+    chosen = get(name)
+    own = {item.name for item in declared(chosen.settings)} | set(common)
+    for other in known().values():
+        for setting, value in given(other.settings).items():
+            if setting not in own:
+                flag = f"--{setting.replace('_', '-')}"
+                raise UsageError(f"{flag} {value} is a setting of --protocol {other.name}, not of {name}")
+    return given(chosen.settings)

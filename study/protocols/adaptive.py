@@ -7,14 +7,13 @@ from the outcomes alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from objectives.contract import Cell, Outcome, UsageError
-from objectives.settings import setting
+from study.analysis.selection import Select
+from study.protocols.adaptive_settings import AdaptiveSettings, asked
 from study.protocols.base import Defaults, Protocol, Subject
 from study.protocols.belief import Belief
-from study.protocols.budget import Purse, budget_of
+from study.protocols.budget import Purse
 from study.protocols.evidence import FULL, Evidence, tuned_layers
 from study.protocols.moves import next_cells
 from study.specs.study_spec import StudySpec
@@ -87,7 +86,7 @@ def _explain_size(spec: StudySpec, outcomes: Sequence[Outcome], size: int | None
         return f"{where}no answer: {belief.no_answer}{told}"
     answer = f"{frozen} frozen ({tuned_layers(spec.total_layers, frozen)} tuned)"
     sure = "" if belief.probability is None else f", probability {belief.probability:.2f}"
-    return f"{where}answer {answer} at {spec.threshold:.0%}{sure}{told}"
+    return f"{where}answer {answer} at {asked(spec).threshold:.0%}{sure}{told}"
 
 
 def _ending(
@@ -103,46 +102,18 @@ def _ending(
     purse = Purse(spec, outcomes)
     if cells and purse.afford(cells):
         return ", searching"
-    sure = probability is not None and probability >= spec.confidence
+    confidence = asked(spec).confidence
+    sure = probability is not None and probability >= confidence
     if cells:
         name = "budget" if purse.stated else "default budget"
         return (
             f"; stopped: the {name} of {purse.limit:.4g} {purse.unit} is spent"
-            + ("" if sure else f" before confidence {spec.confidence:g}")
+            + ("" if sure else f" before confidence {confidence:g}")
             + ("" if purse.stated else "; --budget allows more")
         )
     if not sure:
-        return f"; stopped: no seed is left that would help, confidence {spec.confidence:g} not reached"
-    return f"; confidence {spec.confidence:g} reached"
-
-
-def read_budget(text: str) -> str:
-    """`60` cells, or `40units`: as much work as 40 fine-tunings of the full model."""
-    amount, _ = budget_of(text)
-    if not 0 < amount < 1e12:
-        raise ValueError("use a positive number of cells, or of full fine-tunings as 40units")
-    return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdaptiveSettings:
-    threshold: float = setting(
-        0.9, help="adaptive: the share of the full model's quality that is asked about", above=0, below=1
-    )
-    confidence: float = setting(
-        0.9, help="adaptive: stop at this probability of the answer", above=0, below=1
-    )
-    budget: str | None = setting(
-        None,
-        metavar="N",
-        help="adaptive: the most to spend, in cells (60) or in full fine-tunings' worth of work (40units)",
-        default_text="55% of what the paper's protocol costs",
-        read=read_budget,
-    )
-    select: Literal["per-depth", "full-model"] = setting(
-        "per-depth",
-        help="adaptive: try other learning rates where the answer lies (per-depth), or keep the full model's",
-    )
+        return f"; stopped: no seed is left that would help, confidence {confidence:g} not reached"
+    return f"; confidence {confidence:g} reached"
 
 
 class Adaptive(Protocol):
@@ -150,6 +121,11 @@ class Adaptive(Protocol):
     summary = "only the cells that the answer at --threshold depends on"
     settings = AdaptiveSettings
     phased = True
+    adds_seeds = True
+    remark = (
+        "The adaptive search ran only the cells that its threshold needed: an exhaustive grid may give "
+        "another answer, and elsa simulate counts how often."
+    )
 
     def defaults(self, subject: Subject) -> Defaults:
         # Seeds are the most that may be used: the search adds one only where the answer is still open.
@@ -174,4 +150,7 @@ class Adaptive(Protocol):
         return Purse(spec, []).limit
 
     def thresholds(self, spec: StudySpec) -> tuple[float, ...] | None:
-        return (spec.threshold,)
+        return (asked(spec).threshold,)
+
+    def select(self, spec: StudySpec) -> Select | None:
+        return asked(spec).select

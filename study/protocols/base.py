@@ -15,9 +15,12 @@ from typing import Any, ClassVar
 
 from objectives import settings
 from objectives.contract import Cell, Outcome
+from study.analysis.selection import Select
+from study.cli import lists
 from study.specs.study_spec import StudySpec
 
-PAPER_RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
+USUAL = {"frozen_layers": "0 and the upper half", "learning_rates": "1e-5-5e-5", "seeds": "3"}
+"""The lists that most protocols run where none are given, as help shows them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +42,8 @@ class Defaults:
     """The grid that is run where none is given, and the recipe's fields that differ from the usual."""
 
     frozen_layers: tuple[int, ...]
-    learning_rates: tuple[float, ...] = PAPER_RATES
-    seeds: tuple[int, ...] = (1, 2, 3)
+    learning_rates: tuple[float, ...] = lists.rates(USUAL["learning_rates"])
+    seeds: tuple[int, ...] = lists.seeds(USUAL["seeds"])
     train_sizes: tuple[int | None, ...] = (None,)
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
@@ -60,6 +63,12 @@ class Protocol(ABC):
     """The lists of the spec that `launch --extend` may make longer."""
     phased: ClassVar[bool] = False
     """Whether more cells may be wanted once those of now are done."""
+    adds_seeds: ClassVar[bool] = False
+    """Whether the spec's seeds are the most that it may use, rather than those that it uses."""
+    remark: ClassVar[str] = ""
+    """What every report on its trials says of it."""
+    table_caveat: ClassVar[str] = ""
+    """What a report says of its trials where only their table is known, without the recipe."""
 
     @abstractmethod
     def defaults(self, subject: Subject) -> Defaults: ...
@@ -92,6 +101,10 @@ class Protocol(ABC):
         """The shares of full quality that its trials were chosen for; None where any can be asked for."""
         return None
 
+    def select(self, spec: StudySpec) -> Select | None:
+        """How its search chose learning rates; None where any way can be asked for."""
+        return None
+
     def own_settings(self, given: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
         """All of its own settings, defaults included, so that no other version changes those of a study."""
         made = self.settings(**given)
@@ -99,10 +112,10 @@ class Protocol(ABC):
 
     def own(self, spec: StudySpec) -> Any:
         """Its own settings of this study."""
-        return _settings(self.settings, spec.protocol_settings)
+        return settings_of(self.settings, spec.protocol_settings)
 
 
 @lru_cache(maxsize=256)
-def _settings(kind: type, values: tuple[tuple[str, Any], ...]) -> Any:
+def settings_of(kind: type, values: tuple[tuple[str, Any], ...]) -> Any:
     known = {item.name for item in settings.declared(kind)}
     return kind(**{name: value for name, value in values if name in known})

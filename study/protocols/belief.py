@@ -15,7 +15,7 @@ import numpy as np
 from study.analysis.analyse import DRAWS
 from study.analysis.estimate import Contrast, Estimate, Prior, Runs, estimate
 from study.analysis.measure import Measured, measure
-from study.analysis.selection import Select, best
+from study.analysis.selection import best
 from study.analysis.verdict import verdict
 from study.protocols.evidence import FULL, Evidence, Spot
 
@@ -43,9 +43,8 @@ class Belief:
 
     def __init__(self, evidence: Evidence):
         self.evidence = evidence
-        self.threshold = evidence.spec.threshold
-        select: Select = "full-model" if evidence.spec.select == "full-model" else "per-depth"
-        self.measured: Measured = measure(evidence.group(), select)
+        self.threshold = evidence.asked.threshold
+        self.measured: Measured = measure(evidence.group(), evidence.asked.select)
         self.group = self.measured.group
         full = self.group.full
         assert full is not None

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from objectives.contract import Cell, Outcome
+from study.protocols.adaptive_settings import asked, budget_of
 from study.protocols.evidence import FULL
 from study.protocols.outcomes import CLOSED, grid_cells
 from study.protocols.units import cell_units, prefix_units, study_units
@@ -62,19 +63,10 @@ class Purse:
         return bought
 
 
-def budget_of(text: str) -> tuple[float, str]:
-    """Amount and unit of `60` (cells) or `40units`."""
-    number = text.removesuffix("units")
-    try:
-        return float(number), "cells" if number == text else "units"
-    except ValueError:
-        raise ValueError("use a number of cells, or of full fine-tunings as 40units") from None
-
-
 @lru_cache(maxsize=64)
 def _budget(spec: StudySpec) -> tuple[float, str, bool]:
-    if spec.budget is not None:
-        return *budget_of(spec.budget), True
+    if (stated := asked(spec).budget) is not None:
+        return *budget_of(stated), True
     seeds = min(len(spec.seeds), BUDGET_SEEDS)
     layers, prefix, epochs = spec.total_layers, spec.recipe.prefix, spec.recipe.epochs
     cells = grid_cells(spec, [FULL], spec.learning_rates)

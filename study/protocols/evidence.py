@@ -19,6 +19,7 @@ from objectives.tasks.metrics import describe
 from study.analysis.chance import known_chance
 from study.analysis.collapses import AT_CHANCE, collapsed
 from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, Sample, make_sample
+from study.protocols.adaptive_settings import AdaptiveSettings, asked
 from study.protocols.outcomes import CLOSED
 from study.specs.study_spec import StudySpec
 from study.trials.columns import DIVERGED
@@ -77,6 +78,10 @@ class Evidence:
                 evidence.diverged[spot] = evidence.diverged.get(spot, 0) + 1
         return evidence
 
+    @property
+    def asked(self) -> AdaptiveSettings:
+        return asked(self.spec)
+
     def add(self, spot: Spot, run: Run) -> None:
         self.runs.setdefault(spot, []).append(run)
 
@@ -124,7 +129,7 @@ class Evidence:
         for cell in cells:
             spot = (cell.frozen_layers, self.rates.index(cell.learning_rate))
             # A depth never seen is put at the threshold, where it settles nothing.
-            guess = typical if cell.frozen_layers == FULL else typical * self.spec.threshold
+            guess = typical if cell.frozen_layers == FULL else typical * self.asked.threshold
             unseen = (guess, guess if self._has_selection else float("nan"), float("nan"))
             self.add(spot, Run(cell.seed, *known.get(spot, unseen)))
 

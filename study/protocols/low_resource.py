@@ -13,6 +13,10 @@ BLOG_SIZES = (50, 100, 200, 500, 1000)
 class LowResource(Grid):
     name = "low-resource"
     summary = "a grid at 50 to 1000 training examples; best evaluation counts"
+    table_caveat = (
+        "The low-resource protocol scores each run, unless told otherwise, by its best evaluation on the "
+        "validation set that it is reported on, which flatters every run, and noisy ones most."
+    )
 
     def defaults(self, subject: Subject) -> Defaults:
         return Defaults(

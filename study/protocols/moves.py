@@ -79,7 +79,7 @@ def _below_a_collapse(evidence: Evidence) -> list[Spot]:
 
 def _race(evidence: Evidence, belief: Belief) -> list[Spot]:
     """Untried neighbours of the leading rate, then the closest rival that may beat it by the margin."""
-    margin = RATE_MARGIN * (1 - evidence.spec.threshold)
+    margin = RATE_MARGIN * (1 - evidence.asked.threshold)
     leader = belief.leader
     frozen = any(depth != FULL for depth, _ in evidence.runs)
     if frozen and leader != belief.full_rate and belief.worse(belief.full_rate, leader, margin) <= LATE_DOUBT:
@@ -138,17 +138,17 @@ def _scan(evidence: Evidence, belief: Belief) -> list[Spot]:
 
 def _probe(evidence: Evidence, belief: Belief) -> list[Spot]:
     """Other learning rates where a better one would move the answer: beyond it, and at it while in doubt."""
-    if evidence.spec.select != "per-depth":
+    if evidence.asked.select != "per-depth":
         return []
-    loss = 1 - evidence.spec.threshold
+    loss = 1 - evidence.asked.threshold
     full = float(belief.measured.estimate.means[0])
     for j in (belief.place + 1, belief.place):
         depth = evidence.depths[j] if 0 <= j < len(evidence.depths) else FULL
         rate = belief.best_rate(depth)
-        if depth == FULL or rate is None or belief.passing(depth) >= evidence.spec.confidence:
+        if depth == FULL or rate is None or belief.passing(depth) >= evidence.asked.confidence:
             continue
         # No rate wins back more than the whole allowed loss.
-        if _mean(belief, depth) < (evidence.spec.threshold - loss) * full:
+        if _mean(belief, depth) < (evidence.asked.threshold - loss) * full:
             continue
         sides = [(depth, i) for i in (rate + 1, rate - 1) if 0 <= i < len(evidence.rates)]
         spots = _available(evidence, [spot for spot in sides if not evidence.tried(spot)])
@@ -202,7 +202,7 @@ def _depth_rate(evidence: Evidence, belief: Belief, depth: int) -> int:
         if frozen != FULL and rate in runs:
             runs[rate] += len(group)
     wish = max(runs, key=lambda i: (runs[i], i == belief.leader, -i))
-    if evidence.spec.select == "full-model":
+    if evidence.asked.select == "full-model":
         wish = belief.full_rate
     # Of a recorded study not every depth can be run at every rate.
     can = [i for i in range(len(evidence.rates)) if evidence.next_cell((depth, i))]
@@ -216,9 +216,8 @@ def _settled(evidence: Evidence, belief: Belief) -> bool:
 def _sure(evidence: Evidence, belief: Belief) -> bool:
     """The fewer runs of the full model, the surer it must be: the search looks often, and few runs agree by
     chance."""
-    spec = evidence.spec
-    few = (belief.chosen_runs(FULL) - 1) / max(min(ENOUGH_SEEDS, len(spec.seeds)) - 1, 1)
-    asked = 1 - (1 - spec.confidence) * min(few, 1.0)
+    few = (belief.chosen_runs(FULL) - 1) / max(min(ENOUGH_SEEDS, len(evidence.spec.seeds)) - 1, 1)
+    asked = 1 - (1 - evidence.asked.confidence) * min(few, 1.0)
     return belief.probability is not None and belief.probability >= asked
 
 

@@ -38,10 +38,6 @@ SAME_ANSWER = (
     "Terminal, report and dashboard note show this one analysis; other --select, --outliers, --thresholds or "
     "--pairing may give another answer."
 )
-ADAPTIVE = (
-    "The adaptive search ran only the cells that its threshold needed: an exhaustive grid may give another "
-    "answer, and elsa simulate counts how often."
-)
 WARNINGS = {
     "demo": "DEMO: a tiny model on a made-up language; the numbers say nothing about real tasks.",
     "recorded": "RECORDED: the cells were answered from a trial table; nothing was trained.",
@@ -60,12 +56,13 @@ def analyse_studies(reading: Reading, **options: Any) -> Analysis:
     """As searches chose their cells, where all studies are searches: at their thresholds and kind of
     rates."""
     studies = dict(reading.provenance.studies)
-    sought = [protocols.get(spec.protocol).thresholds(spec) for spec in studies.values()]
+    asked = [(protocols.get(spec.protocol), spec) for spec in studies.values()]
+    sought = [protocol.thresholds(spec) for protocol, spec in asked]
     if sought and None not in sought and _only_of(reading.table, set(studies)):
         options.setdefault("thresholds", sorted({share for shares in sought for share in shares or ()}))
-        selects = {spec.select for spec in studies.values()}
-        if len(selects) == 1:
-            options.setdefault("select", selects.pop())
+        selects = {protocol.select(spec) for protocol, spec in asked}
+        if len(selects) == 1 and (select := selects.pop()):
+            options.setdefault("select", select)
     return analyse(reading.table, predictions=reading.predictions, **options)
 
 
@@ -291,8 +288,8 @@ def _settings(analysis: Analysis, provenance: Provenance) -> Bullets:
         f"{analysis.draws:,} draws of the depths' quality; pairing by seed: {analysis.pairing}.",
         SAME_ANSWER,
     ]
-    if any(c.protocol == "adaptive" for c in analysis.curves):
-        settings.append(ADAPTIVE)
+    named = dict.fromkeys(c.protocol or "" for c in analysis.curves)
+    settings += [p.remark for name in named if (p := protocols.known().get(name)) and p.remark]
     if provenance.storages:
         settings.append(f"Read from {', '.join(provenance.storages)}.")
     if analysis.skipped:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import filterfalse
 
+from study import protocols
 from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
@@ -193,18 +194,16 @@ def _few_examples(analysis: Analysis, provenance: Provenance) -> list[Remark]:
     best = [s for s in trained if s.recipe.score == "best" and not s.recipe.selection_split]
     known = {name for name, _ in provenance.studies}
     # A table on its own does not carry the recipe; the protocol has its default.
-    tables = [c for c in analysis.curves if c.protocol == "low-resource" and c.study not in known]
+    named = dict.fromkeys(c.protocol or "" for c in analysis.curves if c.study not in known)
+    tables = [p.table_caveat for name in named if (p := protocols.known().get(name)) and p.table_caveat]
     found = []
     if best:
         found.append(
             "Where the spec scores the best evaluation, a run's score is its highest on the validation set "
             "that it is reported on, which flatters every run, and noisy ones most."
         )
-    elif tables:
-        found.append(
-            "The low-resource protocol scores each run, unless told otherwise, by its best evaluation on the "
-            "validation set that it is reported on, which flatters every run, and noisy ones most."
-        )
+    else:
+        found += tables
     if tables or any(size is not None for s in trained for size in s.train_sizes):
         found.append(
             "All seeds of a train size share one subset of the training data: intervals and spreads do not "

@@ -7,18 +7,19 @@ The exhaustive study, resampled, does not always agree with itself either: that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from study import protocols
+from study.cli.words import counted
 from study.simulation.repeats import Replay, replay
+from study.simulation.replaying import Replaying
 from study.simulation.source import SET_SHARE, Recording, recordings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from study.analysis.selection import Select
-    from study.protocols.units import Prefix
 
 SURE = 0.9
 """A stated probability from which an answer counts as sure."""
@@ -74,43 +75,25 @@ class Pair:
         return replay.frozen_layers == self.recording.answer
 
 
-def simulate(
-    table: pd.DataFrame,
-    *,
-    protocol: str = "adaptive",
-    workers: int = 1,
-    repeats: int = 50,
-    prefix: Prefix = "cached",
-    select: Select = "per-depth",
-    threshold: float = 0.9,
-    confidence: float = 0.9,
-    seed: int = 0,
-) -> list[Pair]:
-    """Every model and task of a trial table, replayed `repeats` times."""
-    pairs = []
-    for recording in recordings(table, threshold, select):
+def simulate(table: pd.DataFrame, asked: Replaying, own: Mapping[str, Any] | None = None) -> list[Pair]:
+    """Every model and task of a trial table, replayed; `own` are settings that only its protocol has."""
+    return [_pair(found, asked, own or {}) for found in recordings(table, asked.threshold, asked.select)]
 
-        def spec(name: str, recording: Recording = recording) -> Any:
-            return recording.spec(
-                name, threshold=threshold, confidence=confidence, prefix=prefix, select=select
-            )
 
-        own, whole = spec(protocol), spec("grid")
-        pairs.append(
-            Pair(
-                recording=recording,
-                replays=[
-                    replay(recording, own, repeat=i, workers=workers, seed=seed, select=select)
-                    for i in range(repeats)
-                ],
-                itself=[
-                    replay(recording, whole, repeat=_EXHAUSTIVE + i, seed=seed, select=select)
-                    for i in range(repeats)
-                ],
-                exhaustive_units=recording.exhaustive_units(prefix, own.recipe.epochs),
-            )
-        )
-    return pairs
+def _pair(recording: Recording, asked: Replaying, own: Mapping[str, Any]) -> Pair:
+    spec = recording.spec(asked, own)
+    whole = recording.spec(replace(asked, protocol=protocols.Grid.name))
+    return Pair(
+        recording=recording,
+        replays=[
+            replay(recording, spec, repeat=i, workers=asked.workers, seed=asked.seed)
+            for i in range(asked.repeats)
+        ],
+        itself=[
+            replay(recording, whole, repeat=_EXHAUSTIVE + i, seed=asked.seed) for i in range(asked.repeats)
+        ],
+        exhaustive_units=recording.exhaustive_units(asked.prefix, spec.recipe.epochs),
+    )
 
 
 def to_json(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -149,7 +132,7 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
     }
 
 
-def text(pairs: Sequence[Pair], protocol: str, prefix: str, workers: int) -> str:
+def text(pairs: Sequence[Pair], asked: Replaying) -> str:
     """A table for people: tuned layers, exhaustive and found."""
     figures = to_json(pairs)
     head = ("model", "task", "exhaustive", "agree", "exact", "itself", "p>=0.9", "cells", "compute", "idle")
@@ -162,11 +145,10 @@ def text(pairs: Sequence[Pair], protocol: str, prefix: str, workers: int) -> str
             f"{row['exact']:>6.1%} {row['exact_itself']:>6.1%} {row['sure']:>6.0%} {row['cells']:>6.1f} "
             f"{row['compute']:>8.1%} {row['idle']:>6.1%}  {answers}"
         )
-    repeats = len(pairs[0].replays)
     right = "–" if figures["sure_and_right"] is None else f"{figures['sure_and_right']:.1%}"
     lines += [
-        f"{protocol}, {len(pairs)} pairs x {repeats} repeats, prefix {prefix}, "
-        f"{workers} worker{'s' * (workers > 1)}; answers in tuned layers",
+        f"{asked.protocol}, {len(pairs)} pairs x {asked.repeats} repeats, prefix {asked.prefix}, "
+        f"{counted(asked.workers, 'worker')}; answers in tuned layers",
         f"exact: {figures['exact']:.1%} with the very answer of the exhaustive study, which agrees with "
         "itself, "
         f"resampled, in {figures['exact_itself']:.1%}",

@@ -11,7 +11,6 @@ import numpy as np
 
 from objectives.contract import Cell, Outcome
 from study import protocols
-from study.analysis.selection import Select
 from study.protocols.evidence import Evidence
 from study.protocols.outcomes import closed_cells
 from study.protocols.units import cell_units, prefix_units
@@ -42,7 +41,6 @@ def replay(
     repeat: int,
     workers: int = 1,
     seed: int = 0,
-    select: Select = "per-depth",
 ) -> Replay:
     """Run the spec's protocol to its end; the same repeat always draws the same runs for a cell."""
     drawn = _draw(recording, spec, repeat, seed)
@@ -50,7 +48,7 @@ def replay(
     def score(cell: Cell) -> float:
         return drawn[cell.frozen_layers, cell.learning_rate][cell.seed - 1]
 
-    return run(spec, score, cells=recording.cells, workers=workers, select=select)
+    return run(spec, score, cells=recording.cells, workers=workers)
 
 
 def run(
@@ -59,7 +57,6 @@ def run(
     *,
     cells: Collection[Cell] | None = None,
     workers: int = 1,
-    select: Select = "per-depth",
 ) -> Replay:
     """A whole study whose cells score what `score` says; where `cells` are given, only these can be run."""
     wanted = protocols.get(spec.protocol).wanted
@@ -85,7 +82,7 @@ def run(
             break
         now, _, cell = heapq.heappop(running)
         outcomes[cell] = Outcome(cell, "COMPLETE", score(cell))
-    answer, probability = _answer(spec, list(outcomes.values()), select)
+    answer, probability = _answer(spec, list(outcomes.values()))
     return Replay(
         frozen_layers=answer,
         probability=probability,
@@ -95,10 +92,10 @@ def run(
     )
 
 
-def _answer(spec: StudySpec, outcomes: Sequence[Outcome], select: Select) -> tuple[int | None, float | None]:
+def _answer(spec: StudySpec, outcomes: Sequence[Outcome]) -> tuple[int | None, float | None]:
     """What the report says of these runs."""
     evidence = Evidence.of(spec, spec.train_sizes[0], outcomes)
-    answer, likely = answer_of(evidence.group(), spec.threshold, select)
+    answer, likely = answer_of(evidence.group(), evidence.asked.threshold, evidence.asked.select)
     return answer, None if answer is None else likely.get(answer)
 
 

@@ -5,15 +5,17 @@ The answer and its likely alternatives are the analysis' own; here they are only
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median_low
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from objectives.contract import Cell, Recipe, UsageError
 from objectives.depths import FULL
+from objectives.settings import declared
 from objectives.tasks.metrics import describe
 from study import protocols
 from study.analysis.analyse import DRAWS
@@ -22,7 +24,9 @@ from study.analysis.runs import groups
 from study.analysis.samples import Group
 from study.analysis.selection import Select
 from study.analysis.verdict import verdict
+from study.protocols.adaptive_settings import AdaptiveSettings
 from study.protocols.units import Prefix, study_units
+from study.simulation.replaying import Replaying
 from study.specs.study_spec import StudySpec
 
 if TYPE_CHECKING:
@@ -56,15 +60,18 @@ class Recording:
     def rates(self) -> tuple[float, ...]:
         return tuple(sorted({rate for _, rate in self.scores}))
 
-    def spec(
-        self, protocol: str, *, threshold: float, confidence: float, prefix: Prefix, select: Select
-    ) -> StudySpec:
-        """As a launch would make it: the adaptive search may use as many seeds as any cell has."""
+    def spec(self, asked: Replaying, own: Mapping[str, Any] | None = None) -> StudySpec:
+        """As a launch would make it: a search that adds seeds may use as many as any cell has.
+
+        `own` are settings that only its protocol has; threshold and rates are kept whatever the protocol.
+        """
+        chosen = protocols.get(asked.protocol)
         most = max(len(scores) for scores in self.scores.values())
-        seeds = tuple(range(1, (most if protocol == "adaptive" else self.seeds) + 1))
-        asked = {"confidence": confidence, "select": select, "threshold": threshold}
-        chosen = protocols.get(protocol)
-        own = chosen.own_settings(asked if protocol == "adaptive" else {}, seeds)
+        seeds = tuple(range(1, (most if chosen.adds_seeds else self.seeds) + 1))
+        common = {i.name: v for i in declared(AdaptiveSettings) if (v := getattr(asked, i.name)) is not None}
+        known = {item.name for item in declared(chosen.settings)}
+        given = {name: value for name, value in {**common, **(own or {})}.items() if name in known}
+        settings = common | chosen.own_settings(given, seeds)
         return StudySpec(
             task=self.task,
             metric=self.metric,
@@ -73,13 +80,13 @@ class Recording:
             data="recorded",
             data_fingerprint="recorded",
             total_layers=self.total_layers,
-            protocol=protocol,
+            protocol=asked.protocol,
             frozen_layers=self.depths,
             learning_rates=self.rates,
             seeds=seeds,
             train_sizes=(self.train_size,),
-            recipe=Recipe(prefix=prefix),
-            protocol_settings=tuple(sorted(own.items())),
+            recipe=Recipe(prefix=asked.prefix),
+            protocol_settings=tuple(sorted(settings.items())),
             recorded=True,
             chance=self.chance,
         )

@@ -25,8 +25,6 @@ LISTS = ("frozen_layers", "learning_rates", "seeds", "train_sizes")
 PLACES = ("model", "model_path", "data", "chance", "remarks", "extra")
 """Where things lie, how people call them and what follows from the rest: not what makes trials comparable."""
 MOST_SEED = 2**32 - 1
-_LEGACY_SEARCH = ("threshold", "confidence", "select", "budget", "budget_unit")
-"""Settings of the adaptive search that specs of version 0.1 keep beside all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +41,11 @@ class StudySpec:
     data_fingerprint: str
     total_layers: int
     protocol: str = setting(
-        "grid", metavar="NAME", help="which cells are run; the list above names them", everyday=True
+        metavar="NAME", help="which cells are run; the list above names them", everyday=True
     )
     frozen_layers: tuple[int, ...] = setting(
         metavar="LIST",
         help="depths: -1 freezes the embeddings, 0 nothing, n the embeddings and the first n layers",
-        default_text="0 and the upper half",
         read=lists.integers,
         least=-1,
         most=10_000,
@@ -57,7 +54,6 @@ class StudySpec:
     learning_rates: tuple[float, ...] = setting(
         metavar="LIST",
         help="learning rates",
-        default_text="1e-5-5e-5",
         read=lists.rates,
         above=0,
         below=1,
@@ -66,7 +62,6 @@ class StudySpec:
     seeds: tuple[int, ...] = setting(
         metavar="N|LIST",
         help="seeds; N is the seeds 1 to N",
-        default_text="3",
         read=lists.seeds,
         least=0,
         most=MOST_SEED,
@@ -76,7 +71,6 @@ class StudySpec:
         (None,),
         metavar="LIST",
         help="numbers of training examples, drawn stratified and nested",
-        default_text="all; low-resource: 50 to 1000",
         read=lists.integers,
         least=1,
         most=10**12,
@@ -114,26 +108,6 @@ class StudySpec:
                     f"use -1 to {self.total_layers}"
                 )
 
-    def own(self, name: str, default: Any = None) -> Any:
-        """One of the protocol's own settings."""
-        return dict(self.protocol_settings).get(name, default)
-
-    @property
-    def threshold(self) -> float:
-        return float(self.own("threshold", 0.9))
-
-    @property
-    def confidence(self) -> float:
-        return float(self.own("confidence", 0.9))
-
-    @property
-    def select(self) -> str:
-        return str(self.own("select", "per-depth"))
-
-    @property
-    def budget(self) -> str | None:
-        return self.own("budget")
-
     def described_task(self) -> Task:
         """What is predicted, and how it is scored."""
         from objectives.tasks.definition import get_task
@@ -150,7 +124,7 @@ class StudySpec:
     @property
     def search_seeds(self) -> tuple[int, ...]:
         """Of runs that choose a learning rate and are not in the scores; none where the protocol has none."""
-        return tuple(self.own("search_seeds", ()))
+        return tuple(dict(self.protocol_settings).get("search_seeds", ()))
 
     @property
     def every_seed(self) -> tuple[int, ...]:
@@ -190,14 +164,12 @@ class StudySpec:
     @classmethod
     def from_json(cls, text: str) -> StudySpec:
         data = json.loads(text)
-        own = dict(data.get("protocol_settings") or {}) or _legacy_search(data)
         # JSON has lists only; a spec is compared with one that was just made.
-        own = {name: tuple(value) if isinstance(value, list) else value for name, value in own.items()}
+        own = {n: tuple(v) if isinstance(v, list) else v for n, v in data["protocol_settings"].items()}
         data["protocol_settings"] = tuple(sorted(own.items()))
-        data["remarks"] = data.get("remarks", ())
         for name in (*LISTS, "remarks"):
             data[name] = tuple(data[name])
-        data["extra"] = tuple(map(tuple, data.get("extra", ())))
+        data["extra"] = tuple(map(tuple, data["extra"]))
         recipe = {f.name for f in fields(Recipe)}
         data["recipe"] = Recipe(**{name: value for name, value in data["recipe"].items() if name in recipe})
         known = {f.name for f in fields(cls)}
@@ -208,10 +180,6 @@ class StudySpec:
         identity = json.loads(replace(self, model="", model_path="", data="").to_json())
         for name in ("chance", "remarks", "extra"):
             del identity[name]
-        # Fields that version 0.1 did not have: at their defaults a spec is the one that it was.
-        for name in ("quick", "definition"):
-            if not identity[name]:
-                del identity[name]
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
     def training_fingerprint(self) -> str:
@@ -231,16 +199,6 @@ class StudySpec:
             for name in dict.fromkeys([*mine, *theirs])
             if mine.get(name) != theirs.get(name) and name not in PLACES
         ]
-
-
-def _legacy_search(data: Mapping[str, Any]) -> dict[str, Any]:
-    if data.get("protocol") != "adaptive":
-        return {}
-    found = {name: data[name] for name in _LEGACY_SEARCH if data.get(name) is not None}
-    unit = found.pop("budget_unit", "cells")
-    if "budget" in found:
-        found["budget"] = f"{found['budget']:g}{'units' if unit == 'units' else ''}"
-    return found
 
 
 def _flat(spec: StudySpec) -> dict[str, Any]:

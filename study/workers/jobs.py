@@ -163,10 +163,7 @@ def find_data(spec: StudySpec, places: Places) -> TaskData:
 
     def try_one(place: str) -> tuple[str, TaskData]:
         inner = Path(place) / task.name
-        # Version 0.1 recorded the name of the hub's data set without the task's part.
-        of_task = task.source is not None and task.source.startswith(f"hub:{place}/")
-        source = None if of_task else str(inner) if inner.is_dir() else place
-        found = load_data(task, source)
+        found = load_data(task, str(inner) if inner.is_dir() else place)
         return found.fingerprint, found
 
     recorded = DEMO if spec.demo else spec.data
