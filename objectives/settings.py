@@ -45,6 +45,8 @@ class Setting:
     """Words, such as auto, that stand for a value which the launcher works out."""
     aliases: tuple[str, ...] = ()
     """Other spellings of the flag."""
+    bare: str | None = None
+    """What the flag means without a value, where it may be given without."""
     repeat: bool = False
     """The flag may be given several times, an item each; the field is a tuple."""
     env: str | None = None
@@ -185,6 +187,14 @@ def check(instance: Any) -> None:
     kind: type = type(instance)
     for item in declared(kind):
         item.check(getattr(instance, item.name))
+
+
+def check_alone(instance: Any, *names: str) -> None:
+    """Refuse an instance with more than one of these settings."""
+    given = [name for name in names if getattr(instance, name) not in (None, False)]
+    if len(given) > 1:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{flags} exclude each other: leave one of them out")
 
 
 def shortened(value: Any, most: int = 60) -> str:

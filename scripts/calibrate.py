@@ -58,7 +58,7 @@ def below(found: worlds.World) -> worlds.World:
 def measure(
     seeds: int, rates: int, collapse: float, level: bool, repeats: int, start_seed: int
 ) -> dict[str, Any]:
-    from study.operating_points import analyse
+    from study.analysis.analyse import analyse
 
     generator = np.random.default_rng([start_seed, seeds, rates, round(100 * collapse), level])
     found = [mixed(generator, rates, collapse, level) for _ in range(repeats)]

@@ -191,6 +191,12 @@ class Database:
                 named = {"key": METRIC_NAMES, "value_json": json.dumps([metric])}
                 connection.execute(insert(STUDY_SYSTEM_ATTRIBUTES).values(study_id=study_id, **named))
 
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Claims that are still open end as those of a dead worker do."""
         for lease in list(self.leases):

@@ -8,13 +8,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from math import isfinite
-from typing import Any
-
-from sqlalchemy import select
-from sqlalchemy.engine import Connection
+from typing import TYPE_CHECKING, Any
 
 from objectives.contract import SpecMismatch, UsageError
-from storage.schema import STUDY_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
 
 BEATS_PER_GRACE = 4
 LONGEST_RESPONSE_SECONDS = 30.0
@@ -80,7 +79,11 @@ class Wishes:
 
 
 def read_terms(connection: Connection, study_id: int) -> Terms:
-    table = STUDY_ATTRIBUTES
+    # Here, so that help knows the defaults without SQLAlchemy.
+    from sqlalchemy import select
+
+    from storage.schema import STUDY_ATTRIBUTES as table
+
     names = [field.name for field in fields(Terms)]
     found: Mapping[str, Any] = {
         row.key: json.loads(row.value_json)

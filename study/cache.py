@@ -6,14 +6,15 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from objectives import settings
 from objectives.errors import UsageError
 from objectives.prefix.contents import Content, contents, remove
+from objectives.settings import setting
 from study.cli.command import duration, new_parser, note, run
-from study.cli.flags import add_settings, given
-from study.cli.numbers import whole
+from study.cli.flags import add_settings, made
 from study.cli.sizes import size_text
 from study.workers.options import Caching
 
@@ -26,15 +27,15 @@ _DAY = 86_400
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    folder = Path(Caching(**given(Caching, arguments)).cache_dir).expanduser()
+    removal = made(Removal, arguments)
+    folder = Path(made(Caching, arguments).cache_dir).expanduser()
     found = contents(folder)
-    removal = arguments.remove or arguments.finished or arguments.unused_for is not None
     if not removal:
         print(json.dumps(list(map(_facts, found)), indent=2) if arguments.json else render(folder, found))
         return 0
     if arguments.json:
         raise UsageError("--json lists the cache: leave it out to remove something")
-    chosen = _chosen(found, arguments)
+    chosen = _chosen(found, removal)
     freed, kept = remove(folder, chosen)
     print(f"removed {_entries(len(chosen) - len(kept))} from {folder}: {size_text(freed)} freed")
     for one in kept:
@@ -49,38 +50,47 @@ def _parser() -> argparse.ArgumentParser:
         "What a study still needs is computed again.",
         EXAMPLES,
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--remove", metavar="STUDY", help="remove the states of this study that no unfinished study shares"
-    )
-    which.add_argument(
-        "--finished", action="store_true", help="remove the states that no unfinished study uses"
-    )
-    which.add_argument(
-        "--unused-for",
-        type=whole(0, 36_500),
-        metavar="DAYS",
-        help="remove the states that no trial has read for so many days; 0 for all that are not in use now",
-    )
+    add_settings(parser, "what is removed", Removal)
     parser.add_argument("--json", action="store_true", help="print the list for programs")
     add_settings(parser, "place", Caching, only=["cache_dir"])
     return parser
 
 
-def _chosen(found: Sequence[Content], arguments: argparse.Namespace) -> list[Content]:
-    if arguments.finished:
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    remove: str | None = setting(
+        None, metavar="STUDY", help="remove the states of this study that no unfinished study shares"
+    )
+    finished: bool = setting(False, help="remove the states that no unfinished study uses")
+    unused_for: int | None = setting(
+        None,
+        metavar="DAYS",
+        help="remove the states that no trial has read for so many days; 0 for all that are not in use now",
+        least=0,
+        most=36_500,
+    )
+
+    def __post_init__(self) -> None:
+        settings.check_alone(self, "remove", "finished", "unused_for")
+
+    def __bool__(self) -> bool:
+        return self != Removal()
+
+
+def _chosen(found: Sequence[Content], removal: Removal) -> list[Content]:
+    if removal.finished:
         return [one for one in found if one.finished]
-    if arguments.unused_for is not None:
-        latest = time.time() - arguments.unused_for * _DAY
+    if removal.unused_for is not None:
+        latest = time.time() - removal.unused_for * _DAY
         return [one for one in found if one.last_use <= latest]
-    own = [one for one in found if arguments.remove in one.studies]
+    own = [one for one in found if removal.remove in one.studies]
     if not own:
         known = sorted({study for one in found for study in one.studies})
         held = f"it holds states of {', '.join(known)}" if known else "it is empty"
-        raise UsageError(f"--remove {arguments.remove}: the cache holds nothing of this study; {held}")
+        raise UsageError(f"--remove {removal.remove}: the cache holds nothing of this study; {held}")
     shared = [one for one in own if not one.finished and len(one.studies) > 1]
     for one in shared:
-        note(f"{_named(one)} was kept: {', '.join(s for s in one.studies if s != arguments.remove)} uses it")
+        note(f"{_named(one)} was kept: {', '.join(s for s in one.studies if s != removal.remove)} uses it")
     return [one for one in own if one not in shared]
 
 

@@ -8,11 +8,13 @@ import secrets
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
+from objectives.settings import setting
+from study.cli import flags
 from study.cli.command import add_storage, new_parser, note, run, storage_url
-from study.cli.numbers import whole
 from study.reporting.guard import EVERY_ADDRESS, LOOPBACK, Guard
 
 if TYPE_CHECKING:
@@ -32,71 +34,54 @@ SHORTEST_TOKEN = 8
 AUTO = "auto"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    host: str = setting("127.0.0.1", metavar="HOST", help="address to listen on")
+    port: int = setting(8080, metavar="PORT", help="port; 0 takes a free one", least=0, most=65535)
+    refresh: bool = setting(True, help="renew notes and figures: show them as they are")
+    write: bool = setting(False, help="allow changes: renaming and deleting studies, editing notes")
+    token: str | None = setting(
+        None, metavar="TEXT", help="ask for this token; auto makes one", default_text="none", env=TOKEN
+    )
+    allow_host: tuple[str, ...] = setting(
+        (),
+        metavar="NAME",
+        help="answer requests for this name, too, such as a proxy's; may be repeated",
+        repeat=True,
+    )
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser(
         "dashboard", "Optuna-dashboard on the study's storage, while it runs or afterwards.", EXAMPLES
     )
     add_storage(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument(
-        "--port", type=whole(0, 65535), default=8080, help="port; 0 takes a free one (default: 8080)"
-    )
-    parser.add_argument(
-        "--no-refresh", action="store_true", help="show notes and figures as they are, without renewing them"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="allow changes: renaming and deleting studies, editing notes"
-    )
-    parser.add_argument(
-        "--token",
-        metavar="TEXT",
-        default=os.environ.get(TOKEN),
-        help=f"ask for this token; auto makes one (default: ${TOKEN}, else none)",
-    )
-    parser.add_argument(
-        "--allow-host",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="answer requests for this name, too, such as a proxy's; may be repeated",
-    )
+    flags.add_settings(parser, "the server", Serving)
     arguments = parser.parse_args(argv)
-    token = _token(arguments.token)
+    serving = flags.made(Serving, arguments)
+    # An empty variable is a mistake, not a server for everybody.
+    token = _token(os.environ.get(TOKEN) if serving.token is None else serving.token)
     _check_installed()
     from storage.database import Database
 
     address = storage_url(arguments.storage)
     # One for the pages, one for the notes: they need different transactions.
-    database, writer = Database.open(address), Database.open(address)
-    try:
-        server = make_server(
-            database,
-            arguments.host,
-            arguments.port,
-            write=arguments.write,
-            token=token,
-            allowed_hosts=arguments.allow_host,
-        )
-        if arguments.host not in LOOPBACK and token is None:
-            do = "read and change" if arguments.write else "read"
-            note(
-                f"anybody who reaches {arguments.host}:{server.server_port} can {do} the studies; see --token"
-            )
-        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-        shown = f"?token={token}" if arguments.token == AUTO else ""
-        mode = "changes allowed" if arguments.write else "read-only"
+    with Database.open(address) as database, Database.open(address) as writer, ExitStack() as stack:
+        server = stack.enter_context(make_server(database, serving, token))
+        if serving.host not in LOOPBACK and token is None:
+            do = "read and change" if serving.write else "read"
+            note(f"anybody who reaches {serving.host}:{server.server_port} can {do} the studies; see --token")
+        host = f"[{serving.host}]" if ":" in serving.host else serving.host
+        shown = f"?token={token}" if serving.token == AUTO else ""
+        mode = "changes allowed" if serving.write else "read-only"
         print(
             f"dashboard of {database.display_url}: http://{host}:{server.server_port}/{shown} "
             f"({mode}; Ctrl-C ends it)",
             flush=True,
         )
-        with server, ExitStack() as stack:
-            if not arguments.no_refresh:
-                stack.enter_context(_publisher(writer))
-            server.serve_forever()
-    finally:
-        database.close()
-        writer.close()
+        if serving.refresh:
+            stack.enter_context(_publisher(writer))
+        server.serve_forever()
     return 0
 
 
@@ -121,15 +106,7 @@ def our_studies(database: Database) -> list[StoredStudy]:
     return [study for study in studies if "spec" in study.attributes()]
 
 
-def make_server(
-    database: Database,
-    host: str,
-    port: int,
-    *,
-    write: bool = False,
-    token: str | None = None,
-    allowed_hosts: Sequence[str] = (),
-) -> WSGIServer:
+def make_server(database: Database, serving: Serving, token: str | None = None) -> WSGIServer:
     """A server that answers several requests at once, on an engine that may be shared with workers."""
     from wsgiref.simple_server import make_server as bind
 
@@ -139,11 +116,16 @@ def make_server(
 
     # On SQLite: a page that is being read must not keep workers from writing.
     database.optuna_storage.engine.update_execution_options(**{READ_ONLY: True})
-    allowed = frozenset(name.lower().rstrip(".") for name in allowed_hosts)
+    allowed = frozenset(name.lower().rstrip(".") for name in serving.allow_host)
+    host, port = serving.host, serving.port
     if host in EVERY_ADDRESS:
         allowed |= {socket.gethostname().lower()}
     application: Any = Guard(
-        application=wsgi(database.optuna_storage), host=host, allowed_hosts=allowed, write=write, token=token
+        application=wsgi(database.optuna_storage),
+        host=host,
+        allowed_hosts=allowed,
+        write=serving.write,
+        token=token,
     )
     logging.getLogger("optuna_dashboard").setLevel(logging.WARNING)
     try:

@@ -7,13 +7,29 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from objectives import settings
+from objectives.settings import setting
 from study.cli.command import new_parser, run
-from study.cli.numbers import whole
+from study.cli.flags import add_settings, made
+from study.launching.inputs import DEFAULT_MODEL
 from study.reporting.files import check_file, write_text
 
 EXAMPLES = """  elsa layers --model bert-base
   elsa layers --demo
   elsa layers --model ./my-model --json layers.json"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    model: str | None = setting(
+        None, metavar="NAME", help="hub name, short name or folder", default_text=DEFAULT_MODEL
+    )
+    demo: bool = setting(False, help="the embedded demo model")
+    labels: int = setting(2, help="classes of the task; 1 for a regression", least=1, most=100_000)
+    json: str | None = setting(None, metavar="FILE", help="write the table there as JSON")
+
+    def __post_init__(self) -> None:
+        settings.check_alone(self, "model", "demo")
 
 
 @dataclass(frozen=True)
@@ -83,24 +99,18 @@ def make_parser() -> argparse.ArgumentParser:
     parser = new_parser(
         "layers", "Count a model's parameters layer by layer; no weights are needed.", EXAMPLES
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--model", default="bert-base", help="hub name, short name or folder (bert-base)")
-    which.add_argument("--demo", action="store_true", help="the embedded demo model")
-    parser.add_argument(
-        "--labels", type=whole(1, 100_000), default=2, help="classes of the task (2; 1 for a regression)"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write the table there as JSON")
+    add_settings(parser, "the model", Counting)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = make_parser().parse_args(argv)
-    if arguments.json:
-        check_file(arguments.json, "--json")
-    table = count_parameters("demo" if arguments.demo else arguments.model, arguments.labels)
+    asked = made(Counting, make_parser().parse_args(argv))
+    if asked.json:
+        check_file(asked.json, "--json")
+    table = count_parameters("demo" if asked.demo else asked.model or DEFAULT_MODEL, asked.labels)
     print(render(table))
-    if arguments.json:
-        write_text(arguments.json, json.dumps(asdict(table), indent=2))
+    if asked.json:
+        write_text(asked.json, json.dumps(asdict(table), indent=2))
     return 0
 
 

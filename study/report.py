@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from study.cli.command import new_parser, run
-from study.operating_points import add_analysis_options, load_and_analyse
+from study.cli.flags import made
+from study.reporting.analysing import Analysing, add_analysis, read_and_analyse
 from study.reporting.files import check_folder
 from study.reporting.report_files import write
 
@@ -19,7 +20,7 @@ EXAMPLES = """\
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("report", "One page, one text, tables and figures of one or many studies.", EXAMPLES)
-    add_analysis_options(parser)
+    add_analysis(parser)
     parser.add_argument(
         "--out", metavar="DIR", default="report", help="the report's folder (default: report)"
     )
@@ -27,8 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--no-images", action="store_true", help="do not export the figures as SVG and PNG as well"
     )
     arguments = parser.parse_args(argv)
+    asked = made(Analysing, arguments)
     check_folder(arguments.out, "--out")
-    reading, analysis = load_and_analyse(arguments)
+    reading, analysis = read_and_analyse(arguments.sources, arguments.storage, asked)
     paths = write(
         reading.table,
         analysis,

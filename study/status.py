@@ -8,11 +8,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from study.cli import command
-from study.cli.numbers import above
+from objectives.settings import setting
+from study.cli import command, flags
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -25,16 +26,14 @@ EXAMPLES = """  elsa status
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
+    looking = flags.made(Looking, arguments)
     from storage.database import Database
 
-    database = Database.open(command.storage_url(arguments.storage))
-    try:
-        if arguments.watch is None:
-            print(_text(database, arguments.study, as_json=arguments.json))
+    with Database.open(command.storage_url(arguments.storage)) as database:
+        if looking.watch is None:
+            print(_text(database, arguments.study, as_json=looking.json))
             return 0
-        return _watch(database, arguments.study, as_json=arguments.json, every=arguments.watch)
-    finally:
-        database.close()
+        return _watch(database, arguments.study, as_json=looking.json, every=looking.watch)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,16 +42,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("study", nargs="*", metavar="STUDY", help="names (default: all of the storage)")
     command.add_storage(parser)
-    parser.add_argument(
-        "--watch",
-        type=above(0, 86_400),
-        nargs="?",
-        const=2.0,
-        metavar="SECONDS",
-        help="look again and again (every 2)",
-    )
-    parser.add_argument("--json", action="store_true", help="for programs; with --watch one line per look")
+    flags.add_settings(parser, "how", Looking)
     return parser
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking:
+    watch: float | None = setting(
+        None,
+        metavar="SECONDS",
+        help="look again and again (every 2 without a number)",
+        above=0,
+        most=86_400,
+        bare="2",
+    )
+    json: bool = setting(False, help="for programs; with --watch one line per look")
 
 
 def standings(database: Database, names: Sequence[str]) -> list[Standing]:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from study.analysis.analyse import Analysis
+from study.reporting.content import telling
+from study.reporting.terminal import terminal
+from study.trials.provenance import Provenance
 from study.trials.trial_table import normalise
 
 Scores = Mapping[int, Sequence[float]]
@@ -42,3 +46,14 @@ def table(*parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 def words(text: str) -> str:
     """Text without the line breaks that a terminal's width puts into it."""
     return " ".join(text.split())
+
+
+def render(
+    analysis: Analysis,
+    trials: pd.DataFrame | None = None,
+    provenance: Provenance | None = None,
+    *,
+    width: int = 80,
+) -> str:
+    """What a terminal shows of an analysis."""
+    return terminal(telling(analysis, trials, provenance), width)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tables import numbered, rows, table, words
+from tables import numbered, render, rows, table, words
 from test_operating_points import only
 
 from objectives.contract import UsageError
 from objectives.tasks.metrics import describe
+from study.analysis.analyse import analyse
 from study.analysis.samples import paper_keeps
-from study.operating_points import analyse, render
 from study.simulation import worlds
 
 

@@ -19,6 +19,7 @@ from objectives.contract import UsageError
 from storage.database import Database
 from storage.studies import StoredStudy
 from study import dashboard
+from study.dashboard import Serving
 from study.reporting.publish import STAMP, Publisher, publish, publish_if_due, publish_last
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
@@ -169,10 +170,10 @@ def test_a_missing_extra_is_a_usage_error() -> None:
 
 
 def test_a_taken_port_is_a_usage_error(database: Database) -> None:
-    with dashboard.make_server(database, "127.0.0.1", 0) as server:
+    with dashboard.make_server(database, Serving(port=0)) as server:
         taken = server.server_port
         with pytest.raises(UsageError, match=f"--port {taken} cannot be listened on"):
-            dashboard.make_server(database, "127.0.0.1", taken)
+            dashboard.make_server(database, Serving(port=taken))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from test_dashboard import served
 from objectives.contract import UsageError
 from storage.database import Database
 from study import dashboard
+from study.dashboard import Serving
 from study.reporting.guard import Guard
 
 optuna_dashboard = pytest.importorskip("optuna_dashboard", reason="optuna-dashboard is not installed")
@@ -65,7 +66,7 @@ def study_path(database: Database) -> str:
 
 def test_a_delete_for_a_foreign_host_removes_nothing(database: Database) -> None:
     path = study_path(database)
-    with running(dashboard.make_server(database, "127.0.0.1", 0, write=True)) as port:
+    with running(dashboard.make_server(database, Serving(port=0, write=True))) as port:
         for host in (
             "evil.example",
             f"evil.example:{port}",
@@ -86,7 +87,7 @@ def test_a_delete_for_a_foreign_host_removes_nothing(database: Database) -> None
 
 def test_changes_need_the_flag(database: Database) -> None:
     path = study_path(database)
-    with running(dashboard.make_server(database, "127.0.0.1", 0)) as port:
+    with running(dashboard.make_server(database, Serving(port=0))) as port:
         assert ask(port, "GET", path)[0] == 200
         for method in ("DELETE", "PUT", "POST", "PATCH"):
             status, _, said = ask(port, method, path)
@@ -105,7 +106,7 @@ def test_changes_need_the_flag(database: Database) -> None:
     ],
 )
 def test_changes_from_another_origin_are_refused(database: Database, headers: dict[str, str]) -> None:
-    with running(dashboard.make_server(database, "127.0.0.1", 0, write=True)) as port:
+    with running(dashboard.make_server(database, Serving(port=0, write=True))) as port:
         assert ask(port, "DELETE", study_path(database), **headers)[0] == 403
         assert ask(port, "GET", study_path(database), **headers)[0] == 200, "no page can read the answer"
         assert database.study_names() == ["mrpc-tiny"]
@@ -115,7 +116,7 @@ def test_changes_from_another_origin_are_refused(database: Database, headers: di
 
 def test_a_token_is_asked_for_and_kept_in_a_cookie(database: Database) -> None:
     path = study_path(database)
-    with running(dashboard.make_server(database, "127.0.0.1", 0, write=True, token=TOKEN)) as port:
+    with running(dashboard.make_server(database, Serving(port=0, write=True), TOKEN)) as port:
         assert ask(port, "GET", path)[0] == 401
         assert ask(port, "GET", f"{path}?token=wrong")[0] == 401
         assert ask(port, "DELETE", f"{path}?token={TOKEN}")[0] == 401
@@ -222,7 +223,7 @@ def attack(port: int, study_id: int) -> dict[str, list[int]]:
 @pytest.mark.slow
 def test_a_browsers_attack_changes_nothing(database: Database) -> None:
     study_id = database.study("mrpc-tiny").study_id
-    server = dashboard.make_server(database, "127.0.0.1", 0, write=True)
+    server = dashboard.make_server(database, Serving(port=0, write=True))
     guarded, answers = server.get_app(), []
 
     def watched(environ: dict[str, Any], start: Callable[..., Any]) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tables import rows, table, words
+from tables import render, rows, table, words
 
 from objectives.contract import UsageError
+from study.analysis.analyse import analyse
 from study.analysis.paper_claims import claims
-from study.operating_points import analyse, render
 
 
 def test_a_models_number_is_the_largest_need() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.special import stdtr
-from tables import rows, table, words
+from tables import render, rows, table, words
 
 from objectives.contract import UsageError
 from study import operating_points
-from study.analysis.analyse import Analysis, to_json
+from study.analysis.analyse import Analysis, analyse, to_json
 from study.analysis.points import OperatingPoint
-from study.operating_points import analyse, main, render
+from study.operating_points import main
 from study.reporting.content import telling
 from study.trials import trial_table
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tables import rows, table, words
+from tables import render, rows, table, words
 from test_operating_points import only
 
-from study.operating_points import analyse, render
+from study.analysis.analyse import analyse
 
 
 def test_whom_a_choice_of_rates_flatters() -> None:

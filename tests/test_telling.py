@@ -13,13 +13,12 @@ import pandas as pd
 import pytest
 import stored
 import synthetic
-from tables import words
+from tables import render, words
 from test_figures import SCORES, small_table
 
 from storage.database import Database
 from study import operating_points, report
 from study.analysis.analyse import Analysis, analyse
-from study.operating_points import render
 from study.reporting.content import analyse_studies, document, telling
 from study.reporting.document import Column, Document, Remark, Row, Section, Table, label
 from study.reporting.note import note

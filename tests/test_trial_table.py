@@ -218,12 +218,13 @@ def test_reading_and_analysing_never_imports_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 from study import operating_points, table
+from study.analysis.analyse import analyse
 from study.analysis import costs, paper_claims, train_sizes
 from study.trials import trial_table
 assert operating_points.main([{path!r}]) == 0
 assert table.main([{path!r}]) == 0
 loaded = trial_table.load([{path!r}])
-analysis = operating_points.analyse(loaded)
+analysis = analyse(loaded)
 paper_claims.claims(analysis), costs.costs(loaded, analysis), train_sizes.summaries(analysis.curves)
 import storage.database
 print("torch" in sys.modules, "transformers" in sys.modules)

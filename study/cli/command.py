@@ -51,6 +51,7 @@ def new_parser(name: str, description: str, examples: str) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--help-all", action="help", help="show every flag")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 
@@ -61,12 +62,17 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help=f"the shared database (default: $ELSA_STORAGE, else {DEFAULT_STORAGE})",
     )
+    add_storage_file(parser)
+
+
+def add_storage_file(parser: argparse.ArgumentParser, *, shown: bool = True) -> None:
+    told = "read the database's URL from a file, so that no password is on the command line"
     parser.add_argument(
         "--storage-file",
         dest="storage",
         type=read_url,
         metavar="FILE",
-        help="read the database's URL from a file, so that no password is on the command line",
+        help=told if shown else argparse.SUPPRESS,
     )
 
 

@@ -49,7 +49,8 @@ def _add(section: Any, item: Declared, shown: str) -> None:
         return
     metavar = item.about.metavar or _metavar(item)
     action = "append" if item.about.repeat else "store"
-    section.add_argument(*spellings, dest=item.name, metavar=metavar, action=action, help=shown)
+    bare: dict[str, Any] = {} if item.about.bare is None else {"nargs": "?", "const": item.about.bare}
+    section.add_argument(*spellings, dest=item.name, metavar=metavar, action=action, help=shown, **bare)
 
 
 def _metavar(item: Declared) -> str:

@@ -191,9 +191,9 @@ class Study:
         tuned_only: bool = False,
     ) -> Path:
         """Write the fine-tuned model of an operating point, as `elsa export` does; its folder."""
-        from study.models.choice import Wanted
         from study.models.export_study import export
         from study.models.exporting import check_out
+        from study.models.wanted import Wanted
 
         folder = Path(out)
         check_out(folder)

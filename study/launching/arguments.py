@@ -75,12 +75,9 @@ def make_parser(*, full: bool = True) -> command.Parser:
         EXAMPLES,
     )
     parser.usage = "elsa launch [FLAGS]"
-    parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag")
     described = "\n".join(f"  {name:<13} {p.summary}" for name, p in protocols.known().items())
     flags.add_settings(parser, "what is studied", Inputs, full=full)
-    parser.add_argument(
-        "--storage-file", dest="storage", type=command.read_url, metavar="FILE", help=argparse.SUPPRESS
-    )
+    command.add_storage_file(parser, shown=full)
     parser.add_argument(
         "--spec", metavar="FILE", help="a TOML file with a key for every flag; flags on the command line win"
     )
@@ -105,12 +102,6 @@ def make_parser(*, full: bool = True) -> command.Parser:
     flags.add_settings(parser, "on a Slurm cluster", Slurm, full=full)
     flags.add_settings(parser, "recorded studies", Answering, full=full)
     return parser
-
-
-class _HelpAll(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        make_parser(full=True).print_help()
-        parser.exit()
 
 
 def parse(argv: Sequence[str]) -> LaunchRequest:

@@ -11,10 +11,12 @@ from objectives.contract import UsageError
 from objectives.settings import setting
 from objectives.tasks.definition import shipped
 from objectives.tasks.metrics import METRICS
+from storage.terms import Terms
 from study.cli import lists
 from study.cli.command import DEFAULT_STORAGE
 
 LONGEST_NAME = 200
+DEFAULT_MODEL = "bert-base"
 
 
 def study_name(text: str) -> str:
@@ -40,7 +42,7 @@ class Inputs:
         (),
         metavar="NAME",
         help="hub name, folder, or bert-base, bert-large, roberta-base, roberta-large; or several of them",
-        default_text="bert-base",
+        default_text=DEFAULT_MODEL,
         read=lists.names,
         repeat=True,
         everyday=True,
@@ -155,7 +157,7 @@ class Leasing:
         None,
         metavar="SECONDS",
         help="time between two heartbeats of a worker",
-        default_text="15",
+        default_text=f"{Terms.heartbeat_seconds:g}",
         above=0,
         most=86_400,
     )
@@ -163,7 +165,7 @@ class Leasing:
         None,
         metavar="SECONDS",
         help="mark a worker's trial as lost after this many seconds without a heartbeat",
-        default_text="60",
+        default_text=f"{Terms.grace_seconds:g}",
         above=0,
         most=604_800,
     )
@@ -171,7 +173,7 @@ class Leasing:
         None,
         metavar="N",
         help="how often a trial that failed or was lost is tried again",
-        default_text="2",
+        default_text=str(Terms.max_retries),
         least=0,
         most=1000,
     )

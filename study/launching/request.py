@@ -13,6 +13,7 @@ from objectives.tasks.definition import task_key
 from study.cli.command import note
 from study.launching.arguments import LaunchRequest
 from study.launching.asked_tasks import asked_data, check_names
+from study.launching.inputs import DEFAULT_MODEL
 from study.launching.precision import chosen, resolve_precision
 from study.launching.quick import quick_defaults
 from study.protocols import Defaults, Subject
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from objectives.data.task_data import TaskData
     from objectives.pretrained.models import ModelIdentity
     from objectives.recorded import RecordedPair
-
-DEFAULT_MODEL = "bert-base"
 
 
 @dataclass(frozen=True)

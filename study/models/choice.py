@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, TrialRecord, UsageError
+from study.models.wanted import DEFAULT_THRESHOLD, Wanted
 from study.reporting.content import analyse_studies
 
 if TYPE_CHECKING:
@@ -16,19 +17,6 @@ if TYPE_CHECKING:
     from study.analysis.quality import Curve
     from study.specs.study_spec import StudySpec
     from study.trials.sources import Reading
-
-DEFAULT_THRESHOLD = 0.9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What was asked for."""
-
-    threshold: float | None = None
-    frozen_layers: int | None = None
-    seed: int | None = None
-    best: bool = False
-    train_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from objectives.contract import TrialRecord, UsageError
 from objectives.training.kept import read as read_kept
 from study.models.card import card
-from study.models.choice import Choice, Wanted, choose
+from study.models.choice import Choice, choose
 from study.models.exporting import Trained, of_kept, of_objective, write_full, write_tuned
 from study.models.retraining import retrain
+from study.models.wanted import Wanted
 from study.trials.sources import read_studies
 from study.workers.jobs import Places, find_model, stored_spec
 

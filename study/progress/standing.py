@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell
+from storage.terms import Terms
 from study import protocols
 from study.cli.command import duration
 from study.cli.words import counted
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
 
 HOUR = 3600.0
-SILENT_SECONDS = 60.0
+SILENT_SECONDS = Terms.grace_seconds
 """The default grace period: a worker that sent no heartbeat for longer is taken for dead."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from objectives.settings import setting
+from study.analysis.analyse import THRESHOLDS
+from study.analysis.planner import SETTLED
 from study.analysis.selection import Select
 from study.protocols.base import settings_of
 from study.specs.study_spec import StudySpec
@@ -30,10 +32,13 @@ def read_budget(text: str) -> str:
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSettings:
     threshold: float = setting(
-        0.9, help="adaptive: the share of the full model's quality that is asked about", above=0, below=1
+        THRESHOLDS[0],
+        help="adaptive: the share of the full model's quality that is asked about",
+        above=0,
+        below=1,
     )
     confidence: float = setting(
-        0.9, help="adaptive: stop at this probability of the answer", above=0, below=1
+        SETTLED, help="adaptive: stop at this probability of the answer", above=0, below=1
     )
     budget: str | None = setting(
         None,

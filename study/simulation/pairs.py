@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from study import protocols
+from study.analysis.planner import SETTLED
 from study.cli.words import counted
 from study.simulation.repeats import Replay, replay
 from study.simulation.replaying import Replaying
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SURE = 0.9
-"""A stated probability from which an answer counts as sure."""
 _EXHAUSTIVE = 1_000_000
 """Repeats of the exhaustive study draw other runs than the protocol's."""
 
@@ -62,7 +61,9 @@ class Pair:
     @property
     def sure(self) -> list[bool]:
         """Of the repeats that state a probability of 0.9 or more: whether they are right."""
-        return [self._right(r) for r in self.replays if r.probability is not None and r.probability >= SURE]
+        return [
+            self._right(r) for r in self.replays if r.probability is not None and r.probability >= SETTLED
+        ]
 
     @property
     def compute(self) -> float:

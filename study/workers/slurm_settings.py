@@ -47,7 +47,7 @@ class Slurm:
         DEFAULT_MINUTES,
         metavar="TIME",
         help="time limit of a job, which is requeued after it while cells are left",
-        default_text="24:00:00",
+        default_text=f"{DEFAULT_MINUTES // 60}:00:00",
         read=minutes,
         least=1,
     )
@@ -63,7 +63,7 @@ class Slurm:
         None,
         metavar="C",
         help="CPU cores of each worker",
-        default_text="4 per process or GPU",
+        default_text=f"{CORES_PER_PROCESS} per process or GPU",
         least=1,
         most=4096,
     )
