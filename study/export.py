@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from storage.database import Database
     from study.models.export_study import export
     from study.models.exporting import check_out, merge
-    from study.workers.jobs import Places
+    from study.workers.options import Places
 
     check_out(out)
     if arguments.merge:

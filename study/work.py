@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from objectives.fitting import Fitting
 from study.cli import command, flags
 from study.cli.streams import outliving_their_readers
-from study.workers.jobs import Places, load_jobs
-from study.workers.options import Answering, Caching, Keeping, Working
+from study.workers.jobs import load_jobs
+from study.workers.options import Answering, Caching, Keeping, Places, Working
 
 EXAMPLES = """  elsa work mrpc-bert-base-grid --storage postgresql://elsa@db/elsa
   elsa work reviews-my-model-grid --model ./my-model --workers 4
@@ -54,14 +54,9 @@ def make_parser() -> command.Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = make_parser().parse_args(given)
-    working = Working(**flags.given(Working, arguments))
-    places = Places(
-        models=tuple(arguments.model),
-        data=tuple(arguments.data),
-        caching=Caching(**flags.given(Caching, arguments)),
-        keeping=Keeping(**flags.given(Keeping, arguments)),
-        answering=Answering(**flags.given(Answering, arguments)),
-        fitting=Fitting(**flags.given(Fitting, arguments)),
+    working = flags.made(Working, arguments)
+    places = Places.of(
+        lambda group: flags.given(group, arguments), models=tuple(arguments.model), data=tuple(arguments.data)
     )
     places.fitting.check_shard(working.processes_per_trial)
     storage = command.storage_url(arguments.storage)

@@ -75,8 +75,8 @@ def study(*arguments: str, **keeping: Any) -> str:
     from storage.database import Database
     from study import launch
     from study.cli.command import storage_url
-    from study.workers.jobs import Places, load_jobs
-    from study.workers.options import Caching, Keeping
+    from study.workers.jobs import load_jobs
+    from study.workers.options import Caching, Keeping, Places
     from study.workers.worker import run_worker
 
     assert launch.main([*arguments, "--workers", "0"]) == 0

@@ -30,8 +30,8 @@ from objectives.training.state_file import Unreadable
 from storage.database import Database
 from study.workers.event_lines import decode, encode
 from study.workers.events import Event
-from study.workers.jobs import Places, load_jobs
-from study.workers.options import Caching, Keeping
+from study.workers.jobs import load_jobs
+from study.workers.options import Caching, Keeping, Places
 from study.workers.worker import run_worker
 
 CELL = Cell(2, 1e-3, 1)

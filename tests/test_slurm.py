@@ -18,8 +18,7 @@ from storage.reading import StoredTrial
 from study.launching import here
 from study.launching.arguments import parse
 from study.launching.running import _asked as asked_of
-from study.workers.jobs import Places
-from study.workers.options import Caching, Working
+from study.workers.options import Caching, Places, Working
 from study.workers.slurm import SlurmWorker, submit
 from study.workers.slurm_settings import Asked, minutes, options
 from study.workers.slurm_settings import Slurm as Settings

@@ -17,8 +17,8 @@ from storage.database import Database
 from study import launch
 from study.workers import tracking
 from study.workers.events import Event
-from study.workers.jobs import Job, Places, load_jobs
-from study.workers.options import Caching, Keeping
+from study.workers.jobs import Job, load_jobs
+from study.workers.options import Caching, Keeping, Places
 from study.workers.tracking import Sender, tracked
 from study.workers.worker import run_worker
 

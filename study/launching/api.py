@@ -24,8 +24,8 @@ from study.launching import here
 from study.launching.arguments import LaunchRequest, from_values
 from study.launching.memory import Memory, stored_needs
 from study.launching.request import StudyRequest, resolve
-from study.launching.running import places_of, planned
-from study.workers.jobs import Places
+from study.launching.running import planned
+from study.workers.options import Places
 from study.workers.packing import Need, packed
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Study:
                 return self._work(study, request, places, workers, needs)
         with planned(self._request, [self._asked]) as (study,):
             memory = Memory.of(self._request)
-            places = places_of(self._request)
+            places = self._request.places
             return self._work(
                 study, self._request, places, workers, lambda: [memory.need(study, self._asked)]
             )
@@ -200,7 +200,7 @@ class Study:
         wanted = Wanted(
             threshold=threshold, frozen_layers=frozen_layers, seed=seed, best=best, train_size=train_size
         )
-        places = Places() if self._request is None else places_of(self._request)
+        places = Places() if self._request is None else self._request.places
         with self._stored() as study:
             export(study, wanted, places, folder, tuned_only=tuned_only)
         return folder

@@ -20,7 +20,7 @@ from study.cli import command, flags
 from study.launching import quick
 from study.launching.inputs import Inputs, Launching, Leasing
 from study.specs.study_spec import StudySpec
-from study.workers.options import Answering, Caching, Keeping, Working
+from study.workers.options import Answering, Caching, Keeping, Places, Working
 from study.workers.slurm_settings import Slurm
 
 EXAMPLES = """  elsa launch --demo --task mrpc
@@ -32,7 +32,7 @@ EXAMPLES = """  elsa launch --demo --task mrpc
   elsa launch --task mrpc --storage postgresql://db/elsa --slurm"""
 
 
-GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Caching, Fitting, Keeping, Leasing, Slurm, Answering)
+GROUPS = (Inputs, StudySpec, Recipe, Launching, Working, Leasing, Slurm, *Places.GROUPS.values())
 """Every group of settings but the protocols' own."""
 DEFINITION = "definition"
 """The table of a spec file that is the task itself, as a task file has it."""
@@ -51,10 +51,8 @@ class LaunchRequest:
     launching: Launching = field(default_factory=Launching)
     leasing: Leasing = field(default_factory=Leasing)
     working: Working = field(default_factory=Working)
-    caching: Caching = field(default_factory=Caching)
-    keeping: Keeping = field(default_factory=Keeping)
-    answering: Answering = field(default_factory=Answering)
-    fitting: Fitting = field(default_factory=Fitting)
+    places: Places = field(default_factory=Places)
+    """Workers here find model and data where the launcher found them: the specs say it."""
     slurm: Slurm = field(default_factory=Slurm)
 
     @property
@@ -143,15 +141,12 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
         launching=Launching(**given(Launching)),
         leasing=Leasing(**given(Leasing)),
         working=Working(**given(Working)),
-        caching=Caching(**given(Caching)),
-        keeping=Keeping(**given(Keeping)),
-        answering=Answering(**given(Answering)),
-        fitting=Fitting(**given(Fitting)),
+        places=Places.of(given),
         slurm=Slurm(**given(Slurm)),
     )
     if request.launching.extend and request.working.join_only:
         raise UsageError("--extend plans and --join-only never does: leave one of them out")
-    request.fitting.check_shard(
+    request.places.fitting.check_shard(
         request.working.processes_per_trial,
         compiled=request.recipe.get("compile", False),
         precision=request.recipe.get("mixed_precision"),

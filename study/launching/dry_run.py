@@ -14,7 +14,8 @@ from study import protocols
 from study.cli.command import duration
 from study.cli.words import counted
 from study.progress.pace import steps, weight
-from study.workers.jobs import Places, make_objective
+from study.workers.jobs import make_objective
+from study.workers.options import Places
 
 if TYPE_CHECKING:
     from objectives.training.finetune import FineTuning

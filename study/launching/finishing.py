@@ -17,8 +17,8 @@ from study.cli.command import note
 from study.cli.sizes import size_text
 from study.cli.words import counted
 from study.launching.inputs import Launching
-from study.workers.jobs import Places, kept_models
-from study.workers.options import Caching
+from study.workers.jobs import kept_models
+from study.workers.options import Caching, Places
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy

@@ -13,8 +13,7 @@ from study.progress.board import Board
 from study.progress.live_table import display
 from study.workers import devices
 from study.workers.interrupts import STOPPED
-from study.workers.jobs import Places
-from study.workers.options import Working
+from study.workers.options import Places, Working
 from study.workers.supervise import log_folder, supervise, worker_command
 
 if TYPE_CHECKING:
@@ -42,10 +41,7 @@ def work_arguments(studies: Sequence[str], working: Working, places: Places) -> 
         *(f"--model={path}" for path in places.models),
         *(f"--data={path}" for path in places.data),
         *flags.to_arguments(one),
-        *flags.to_arguments(places.caching),
-        *flags.to_arguments(places.keeping),
-        *flags.to_arguments(places.answering),
-        *flags.to_arguments(places.fitting),
+        *(word for name in places.GROUPS for word in flags.to_arguments(getattr(places, name))),
     ]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
     from study.launching.arguments import LaunchRequest
     from study.launching.request import StudyRequest
-    from study.workers.jobs import Places
+    from study.workers.options import Places
     from study.workers.options import Working
 
 
@@ -54,7 +54,7 @@ class Memory:
             limit_name=name,
             host=host,
             processes=request.working.processes_per_trial,
-            fitting=request.fitting,
+            fitting=request.places.fitting,
         )
 
     def fit(self, request: StudyRequest) -> Fit:

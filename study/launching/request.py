@@ -61,7 +61,7 @@ def check_quickly(request: LaunchRequest) -> None:
         check_names(request.inputs)
         for model in request.inputs.model:
             resolve_path(model)
-    check_installed(request.keeping.track)
+    check_installed(request.places.keeping.track)
     _check_out(Path(request.launching.out))
 
 

@@ -14,7 +14,7 @@ from study.launching.finishing import finish, publishing, tell_cache
 from study.launching.joining import join
 from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
-from study.workers.jobs import Places, make_job
+from study.workers.jobs import make_job
 from study.workers.packing import Need, packed
 from study.workers.slurm_settings import Asked
 
@@ -38,7 +38,7 @@ def launch(request: LaunchRequest) -> int:
         from study.launching.dry_run import dry_run
 
         memory = Memory.of(request)
-        print(dry_run(requests, places_of(request), max(1, request.working.workers or 1), memory))
+        print(dry_run(requests, request.places, max(1, request.working.workers or 1), memory))
         return 0
     with planned(request, requests) as studies:
         if not asked:
@@ -97,13 +97,6 @@ def _asked(request: LaunchRequest) -> Asked | None:
     return asked
 
 
-def places_of(request: LaunchRequest) -> Places:
-    """Workers here find model and data where the launcher found them: the specs say it."""
-    return Places(
-        caching=request.caching, keeping=request.keeping, answering=request.answering, fitting=request.fitting
-    )
-
-
 def _run(
     request: LaunchRequest,
     requests: Sequence[StudyRequest],
@@ -132,8 +125,8 @@ def _run(
             code = _work(request, studies, shares, asked)
         if code is not None:
             return code
-    code = finish(studies, request.launching, places_of(request))
-    tell_cache(studies, request.caching)
+    code = finish(studies, request.launching, request.places)
+    tell_cache(studies, request.places.caching)
     return code
 
 
@@ -161,19 +154,20 @@ def _work(
     request: LaunchRequest, studies: Sequence[StoredStudy], shares: Sequence[Share], asked: Asked | None
 ) -> int | None:
     """Have the cells run, here or on a cluster; None when all are finished and the answer is wanted."""
-    places = places_of(request)
     if asked is None:
-        code = here.run_workers(studies, shares, request.working, places, request.storage)
+        code = here.run_workers(studies, shares, request.working, request.places, request.storage)
         return code or None
     from study.workers import slurm
 
     words = here.work_arguments(
-        [study.name for study in studies], replace(request.working, workers=None), places
+        [study.name for study in studies], replace(request.working, workers=None), request.places
     )
-    ids, folder = slurm.submit(asked, words, here.environment(request.storage), request.caching.cache_dir)
+    ids, folder = slurm.submit(
+        asked, words, here.environment(request.storage), request.places.caching.cache_dir
+    )
     array = slurm.announce(asked, ids, folder, studies[0].database.display_url)
     if not request.slurm.wait:
         print("this terminal may be closed; run the same command without --slurm for the answer at the end")
         return 0
-    jobs = [make_job(study, places) for study in studies]
+    jobs = [make_job(study, request.places) for study in studies]
     return slurm.wait(jobs, array, plans=not request.working.join_only) or None

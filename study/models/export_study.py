@@ -14,7 +14,8 @@ from study.models.exporting import Trained, of_kept, of_objective, write_full, w
 from study.models.retraining import retrain
 from study.models.wanted import Wanted
 from study.trials.sources import read_studies
-from study.workers.jobs import Places, find_model, stored_spec
+from study.workers.jobs import find_model, stored_spec
+from study.workers.options import Places
 
 if TYPE_CHECKING:
     from storage.studies import StoredStudy

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, CurvePoint, TrialRecord
-from study.workers.jobs import Places, make_objective
+from study.workers.jobs import make_objective
+from study.workers.options import Places
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,19 +7,18 @@ fingerprints are those of the study.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from objectives.contract import Cell, ElsaError, HubError, Objective, SpecMismatch, UsageError
-from objectives.fitting import Fitting
 from objectives.prefix.entries import Owner, mark_study
 from objectives.training.checkpoints import Checkpoints
 from objectives.training.kept import KeptModels
 from study.cli.command import note
 from study.cli.slugs import slug
 from study.specs.study_spec import StudySpec
-from study.workers.options import Answering, Caching, Keeping
+from study.workers.options import Places
 
 if TYPE_CHECKING:
     from objectives.data.task_data import TaskData
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
 
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Places:
-    """Where this machine keeps models, data and caches, and how trials fit into its memory."""
-
-    models: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-    caching: Caching = field(default_factory=Caching)
-    keeping: Keeping = field(default_factory=Keeping)
-    answering: Answering = field(default_factory=Answering)
-    fitting: Fitting = field(default_factory=Fitting)
 
 
 @dataclass(frozen=True, kw_only=True)

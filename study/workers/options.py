@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from objectives import settings
-from objectives.fitting import AUTO
+from objectives.fitting import AUTO, Fitting
 from objectives.settings import setting
 from study.cli import lists
 from study.workers.trackers import TRACKERS, check_names
@@ -144,3 +145,27 @@ class Answering:
 
     def __post_init__(self) -> None:
         settings.check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """Where this machine keeps models, data and caches, and how trials fit into its memory."""
+
+    models: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    caching: Caching = field(default_factory=Caching)
+    keeping: Keeping = field(default_factory=Keeping)
+    fitting: Fitting = field(default_factory=Fitting)
+    answering: Answering = field(default_factory=Answering)
+
+    GROUPS: ClassVar[dict[str, type]] = {
+        "caching": Caching,
+        "keeping": Keeping,
+        "fitting": Fitting,
+        "answering": Answering,
+    }
+
+    @classmethod
+    def of(cls, given: Callable[[type], dict[str, Any]], **found: Any) -> Places:
+        """From what was given of each group of settings."""
+        return cls(**found, **{name: group(**given(group)) for name, group in cls.GROUPS.items()})

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from study.workers.jobs import Job, Places, load_jobs
-from study.workers.options import Working
+from study.workers.jobs import Job, load_jobs
+from study.workers.options import Places, Working
 from study.workers.parent import follow_parent
 
 PATIENCE_SECONDS = 600.0
