@@ -35,7 +35,7 @@ def _lines(request: StudyRequest, places: Places, workers: int, memory: Memory) 
     cells = [cell for cell in wanted if request.cells is None or cell in request.cells]
     outlook = protocol.outlook(spec)
     then = f" now, {outlook}" if outlook else ""
-    marks = "".join(f"  ({mark})" for mark in ("demo", "recorded", "quick") if getattr(spec, mark))
+    marks = "".join(f"  ({mark})" for mark in spec.marks)
     lines = [f"{request.name}: {counted(len(cells), 'cell')}{then}{marks}"]
     lines += [f"  {told}" for told in (request.told, *spec.remarks) if told]
     lines += [f"  {cell}" for cell in cells]

@@ -14,6 +14,7 @@ from study.launching.finishing import finish, publishing, tell_cache
 from study.launching.joining import join
 from study.launching.memory import Memory
 from study.launching.request import StudyRequest, resolve
+from study.specs.study_spec import MARKS
 from study.workers.jobs import make_job
 from study.workers.packing import Need, packed
 from study.workers.slurm_settings import Asked
@@ -131,13 +132,8 @@ def _run(
 
 
 def _introduction(requests: Sequence[StudyRequest]) -> list[str]:
-    lines = []
-    if any(request.spec.demo for request in requests):
-        lines.append("DEMO: a tiny model and generated data; the numbers say nothing about real tasks")
-    if any(request.spec.recorded for request in requests):
-        lines.append("RECORDED: cells are answered from a trial table; nothing is trained")
-    if any(request.spec.quick for request in requests):
-        lines.append("QUICK: a first look with few depths, rates, seeds and examples; not a full study")
+    marks = dict.fromkeys(mark for request in requests for mark in request.spec.marks)
+    lines = [f"{mark.upper()}: {MARKS[mark]}" for mark in marks]
     for request in {request.spec.task: request for request in requests}.values():
         lines += [f"{request.spec.task}: {request.told}"] if request.told else []
         lines += [f"note: {remark}" for remark in request.spec.remarks]

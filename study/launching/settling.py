@@ -56,14 +56,11 @@ def tell_all(storage: str, requests: Sequence[StudyRequest]) -> None:
     """What would be added, without adding it."""
     from storage.database import Database
 
-    database = Database.open(storage)
-    try:
+    with Database.open(storage) as database:
         for request in requests:
             found = settling(database, request)
             for line in (*found.told, *(f"  {cell}" for cell in found.cells)):
                 print(line)
-    finally:
-        database.close()
 
 
 def _cells(reading: Reading, analysis: Analysis, spec: StudySpec, request: StudyRequest) -> Settling:
@@ -107,24 +104,10 @@ def _of_plan(plan: SettlePlan, point: OperatingPoint, analysis: Analysis, first:
 
 
 def _said(plan: SettlePlan | None, point: OperatingPoint, cells: Sequence[Cell]) -> str:
-    from objectives.depths import ranges
-    from study.analysis.planner import POWER
+    from study.reporting.sureness import sentence_of
 
     if point.status != "ok":
         return f"no answer, so nothing to settle: {point.reason}"
     if plan is None:
         return "settled already"
-    where = f"{ranges(plan.frozen_layers)} frozen"
-    if cells and plan.unmeasured:
-        return f"{counted(len(cells), 'cell')} added, at {where}, which were not run"
-    if cells:
-        return (
-            f"{counted(len(cells), 'cell')} added: {counted(plan.seeds or 0, 'more seed')} at {where} "
-            f"and at the full model settle it with {POWER:.0%} power, "
-            "if the depths are as good as they look now"
-        )
-    needed = "more than 1,000" if plan.seeds is None else f"about {plan.seeds:,}"
-    return (
-        f"not worth it: that would need {needed} more seeds at {where}; be content with between "
-        f"{max(plan.first, 0)} and {plan.last} frozen layers"
-    )
+    return f"{counted(len(cells), 'cell') if cells else 'nothing'} added: {sentence_of(plan, point)}"

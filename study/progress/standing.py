@@ -148,7 +148,7 @@ class Standing:
     def _marks(self) -> str:
         if self.spec is None:
             return "  (not a study of this software)"
-        return ("  (demo)" if self.spec.demo else "") + ("  (recorded)" if self.spec.recorded else "")
+        return "".join(f"  ({mark})" for mark in self.spec.marks)
 
     def _pace(self) -> str:
         if self.overview.counts.open == 0:

@@ -20,6 +20,7 @@ from study.reporting.sureness import how_sure, layers, reliability, what_would_c
 
 if TYPE_CHECKING:
     from study.analysis.costs import CurveCosts, DepthCost
+    from study.analysis.quality import Curve
 
 CLOSE = 0.05
 """How near to the threshold the majority class must come to be mentioned."""
@@ -255,10 +256,16 @@ def _published(analysis: Analysis, model: ModelPoint, own: Sequence[OperatingPoi
     return f"{layers(published.TUNED_LAYERS[key])} for {key}{how}."
 
 
+def majority_keeps(part: Curve | OperatingPoint, threshold: float) -> float | None:
+    """The share of full quality that the majority class alone keeps, where that is close to a threshold."""
+    kept = kept_by_chance(part.metric, part.chance, part.full_score)
+    return None if kept is None or kept < threshold - CLOSE else kept
+
+
 def _warning(point: OperatingPoint) -> str:
     """Where the majority class alone comes close to the threshold, the share of full quality says little."""
-    kept = kept_by_chance(point.metric, point.chance, point.full_score)
-    if kept is None or kept < point.threshold - CLOSE:
+    kept = majority_keeps(point, point.threshold)
+    if kept is None:
         return ""
     alone = f"Always answering the majority class keeps {100 * kept:.0f} % here"
     corrected = point.chance_corrected

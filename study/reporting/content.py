@@ -27,6 +27,7 @@ from study.reporting.series import Series
 from study.reporting.settle_table import settle_table
 from study.reporting.size_tables import low_resource_tables
 from study.reporting.tested_table import tested_table
+from study.specs.study_spec import MARKS
 from study.trials.provenance import Provenance
 
 if TYPE_CHECKING:
@@ -38,13 +39,6 @@ SAME_ANSWER = (
     "Terminal, report and dashboard note show this one analysis; other --select, --outliers, --thresholds or "
     "--pairing may give another answer."
 )
-WARNINGS = {
-    "demo": "DEMO: a tiny model on a made-up language; the numbers say nothing about real tasks.",
-    "recorded": "RECORDED: the cells were answered from a trial table; nothing was trained.",
-    "quick": "QUICK: a first look with few depths, one learning rate, two seeds and a part of the data; a "
-    "full study may answer otherwise.",
-}
-"""What is said wherever a study of that mark is shown."""
 _OUTLIERS = {
     "none": "Quality is the mean of the runs that learned; collapsed ones are counted apart.",
     "paper": "Quality is the mean of the runs that the paper's filter keeps; so are intervals and "
@@ -80,7 +74,7 @@ def telling(
     return Document(
         title=_title(analysis),
         badges=tuple(marks),
-        warnings=(*(WARNINGS[mark] for mark in marks), *_unfinished(analysis)),
+        warnings=(*(f"{mark.upper()}: {MARKS[mark]}" for mark in marks), *_unfinished(analysis)),
         answers=answers(analysis, found),
         facts=facts(analysis, found),
         sections=(
@@ -136,10 +130,10 @@ def _unfinished(analysis: Analysis) -> list[str]:
 
 
 def _marks(analysis: Analysis, table: pd.DataFrame | None, provenance: Provenance) -> list[str]:
-    """Which of WARNINGS hold: by the studies' specs, or by the columns of a table."""
-    specs = [spec for _, spec in provenance.studies]
-    found = {mark for mark in WARNINGS if is_marked(table, mark) or any(getattr(s, mark) for s in specs)}
-    return [mark for mark in WARNINGS if mark in found | ({"demo"} if analysis.demo else set())]
+    """By the studies' specs, or by the columns of a table."""
+    found = {mark for _, spec in provenance.studies for mark in spec.marks}
+    found |= {"demo"} if analysis.demo else set()
+    return [mark for mark in MARKS if mark in found or is_marked(table, mark)]
 
 
 def is_marked(table: pd.DataFrame | None, mark: str) -> bool:

@@ -11,8 +11,6 @@ from study.reporting.document import Column, Row, Table, Value, label, plain
 from study.specs.study_spec import StudySpec
 from study.trials.provenance import Provenance
 
-MARKS = ("demo", "recorded", "quick")
-
 
 def recipe(spec: StudySpec) -> dict[str, str]:
     """The training recipe's settings, spelled for people."""
@@ -44,9 +42,7 @@ def studies_table(provenance: Provenance) -> Table | None:
             label("model"),
             label(
                 "protocol",
-                get=_of_spec(
-                    lambda s: s.protocol + "".join(f" ({mark})" for mark in MARKS if getattr(s, mark))
-                ),
+                get=_of_spec(lambda s: s.protocol + "".join(f" ({mark})" for mark in s.marks)),
             ),
             label("frozen_layers", "frozen layers", get=_of_spec(lambda s: ranges(s.frozen_layers))),
             label("learning_rates", "learning rates", get=_of_spec(rates)),

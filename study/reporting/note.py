@@ -10,7 +10,7 @@ from objectives.depths import ranges
 from study import protocols
 from study.cli.words import counted
 from study.reporting import making, names
-from study.reporting.content import WARNINGS, telling
+from study.reporting.content import telling
 from study.reporting.document import Code, Document, Row, Section, Table, Words, label
 from study.reporting.remarks import sentence
 from study.reporting.text import markdown
@@ -33,7 +33,7 @@ def note(study: StoredStudy, reading: Reading, analysis: Analysis | None) -> str
         f"{sentence(protocols.explained(spec, outcomes))}"
     )
     if analysis is None or not counts["COMPLETE"]:
-        said = Document(title=f"{spec.model} on {names.task_name(spec.task)}", badges=badges(spec))
+        said = Document(title=f"{spec.model} on {names.task_name(spec.task)}", badges=spec.marks)
         state = f"No trial is complete yet. {state}"
     else:
         said = telling(analysis, reading.table, reading.provenance)
@@ -44,10 +44,6 @@ def note(study: StoredStudy, reading: Reading, analysis: Analysis | None) -> str
         Section("join", "Join from another machine", _join(study)),
     )
     return markdown(replace(said, facts=(), sections=sections))
-
-
-def badges(spec: StudySpec) -> tuple[str, ...]:
-    return tuple(mark for mark in WARNINGS if getattr(spec, mark))
 
 
 def _spec(spec: StudySpec) -> Table:

@@ -84,7 +84,6 @@ def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:
     from study.cli.slugs import slug
     from study.reporting import figure_quality, figure_rates
     from study.reporting.composite import single
-    from study.reporting.note import badges
     from study.reporting.page import rounded
 
     if analysis is None:
@@ -95,7 +94,7 @@ def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:
         figure_rates.depth_by_rate(analysis.curves),
     ]
     return {
-        f"elsa-{slug(panel.name)}": rounded(single(chart, i, badges=badges(spec)))
+        f"elsa-{slug(panel.name)}": rounded(single(chart, i, badges=spec.marks))
         for chart in charts
         if chart is not None
         for i, panel in enumerate(chart.panels)

@@ -8,12 +8,11 @@ from itertools import filterfalse
 
 from study import protocols
 from study.analysis.analyse import Analysis
-from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
 from study.cli.words import counted
 from study.reporting import names
-from study.reporting.answer import CLOSE
+from study.reporting.answer import majority_keeps
 from study.reporting.document import Remark
 from study.reporting.series import Series
 from study.trials.percent import ADVICE, looks_like_percent
@@ -171,12 +170,11 @@ def _edges(analysis: Analysis) -> list[Remark]:
 
 
 def _chance_traps(analysis: Analysis) -> list[Remark]:
+    """Of several curves; of a single one the answer says it."""
     threshold = min(analysis.thresholds)
-    kept = {
-        c.task: kept_by_chance(c.metric, c.chance, c.full_score) for c in analysis.curves if not c.undefined
-    }
-    shares = {task: share for task, share in kept.items() if share and share >= threshold - CLOSE}
-    if not shares:
+    kept = {c.task: majority_keeps(c, threshold) for c in analysis.curves if not c.undefined}
+    shares = {task: share for task, share in kept.items() if share}
+    if not shares or len(analysis.curves) == 1:
         return []
     tasks = ", ".join(f"{names.task_name(t)} ({names.percent(shares[t], 0)})" for t in names.in_order(shares))
     return [

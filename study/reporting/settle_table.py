@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from study.analysis.analyse import Analysis
-from study.analysis.planner import MOST_SEEDS, POWER, SETTLED, SettlePlan
+from study.analysis.planner import MOST_SEEDS, SETTLED, SettlePlan
 from study.analysis.points import OperatingPoint
 from study.reporting import names
 from study.reporting.document import Column, Row, Table, Value, label
 from study.reporting.series import Series
-from study.reporting.sureness import at_depths, settle_for
+from study.reporting.sureness import SETTLE_IT, at_depths, settle_for
 from study.reporting.tables import place
 
 Item = tuple[OperatingPoint, SettlePlan]
@@ -36,7 +36,7 @@ def settle_table(analysis: Analysis) -> Table | None:
         ),
         rows=tuple(map(Row, plans)),
         note=f"Settled: one answer has a probability of {SETTLED:g}. The seeds, at these depths and at the "
-        f"full model, settle it with {100 * POWER:.0f} % power if the depths are as good as they look now; "
+        f"full model, {SETTLE_IT} if the depths are as good as they look now; "
         f"elsa launch --settle runs up to {MOST_SEEDS}. Tasks not listed are settled or have no answer.",
     )
 

@@ -13,6 +13,7 @@ from study.cli.words import counted
 
 MOSTLY = 0.5
 """Of the doubt; where the test set's part is larger, more test data helps more than more seeds."""
+SETTLE_IT = f"settle it with {100 * POWER:.0f} % power"
 _MENTIONED = 0.05
 """Other answers with less probability are not named."""
 
@@ -82,33 +83,30 @@ def _parts(point: OperatingPoint) -> list[str]:
 def what_would_change(analysis: Analysis, point: OperatingPoint) -> str:
     """What to run to be surer, or what to settle for; nothing where it is settled."""
     plan = analysis.settle_plan(point)
-    told = [] if plan is None else [_plan(plan, point)]
+    # Only a study can be added to; a table may be of anybody's runs.
+    add = "; elsa launch --settle runs them" if plan and plan.worthwhile and point.study is not None else ""
+    told = [] if plan is None else [f"{sentence_of(plan, point)}{add}."]
     unsure = point.sureness is not None and point.sureness < SETTLED
     if unsure and point.examples_share is not None and point.examples_share > MOSTLY:
         told.append("More test data would help more than more seeds.")
     return " ".join(told)
 
 
-def _plan(plan: SettlePlan, point: OperatingPoint) -> str:
+def sentence_of(plan: SettlePlan, point: OperatingPoint) -> str:
+    """What would settle an answer, or what to settle for; without a full stop."""
     depths = at_depths(plan)
-    # Only a study can be added to; a table may be of anybody's runs.
-    launch = "; elsa launch --settle runs them" if point.study is not None else ""
     if plan.unmeasured:
-        return f"Runs at {depths} would settle it{launch}."
+        return f"Runs at {depths} would settle it"
     if plan.worthwhile and plan.seeds is not None:
-        return (
-            f"{counted(plan.seeds, 'more seed')} at {depths} and at the full model would settle it with "
-            f"{100 * POWER:.0f} % power{launch}."
-        )
-    return f"Settling it would take {needed(plan)}: settle for {settle_for(plan, point)}."
+        return f"{counted(plan.seeds, 'more seed')} at {depths} and at the full model would {SETTLE_IT}"
+    needed = (
+        "more than 1,000 more seeds" if plan.seeds is None else f"about {counted(plan.seeds, 'more seed')}"
+    )
+    return f"Settling it would take {needed}: settle for {settle_for(plan, point)}"
 
 
 def at_depths(plan: SettlePlan) -> str:
     return f"{ranges(plan.frozen_layers)} frozen {'layer' if plan.frozen_layers == (1,) else 'layers'}"
-
-
-def needed(plan: SettlePlan) -> str:
-    return "more than 1,000 more seeds" if plan.seeds is None else f"about {counted(plan.seeds, 'more seed')}"
 
 
 def settle_for(plan: SettlePlan, point: OperatingPoint) -> str:

@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 LISTS = ("frozen_layers", "learning_rates", "seeds", "train_sizes")
 PLACES = ("model", "model_path", "data", "chance", "remarks", "extra")
 """Where things lie, how people call them and what follows from the rest: not what makes trials comparable."""
+MARKS = {
+    "demo": "a tiny model on a made-up language; the numbers say nothing about real tasks.",
+    "recorded": "cells are answered from a trial table; nothing is trained.",
+    "quick": "a first look with few depths, one learning rate, two seeds and a part of the data; a full "
+    "study may answer otherwise.",
+}
+"""Fields that mark a study wherever it is shown, and what is said of it there."""
 MOST_SEED = 2**32 - 1
 
 
@@ -120,6 +127,10 @@ class StudySpec:
         from objectives.tasks.metrics import describe
 
         return describe(self.metric).quality(score, self.chance)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        return tuple(mark for mark in MARKS if getattr(self, mark))
 
     @property
     def search_seeds(self) -> tuple[int, ...]:
