@@ -15,9 +15,14 @@ def freeze_order(frozen_layers: int) -> float:
     return 0.5 if frozen_layers == EMBEDDINGS else float(frozen_layers)
 
 
+def layers_frozen(frozen_layers: int) -> int:
+    """Frozen embeddings freeze no layer."""
+    return max(frozen_layers, 0)
+
+
 def tuned_layers(total_layers: int, frozen_layers: int) -> int:
     """Frozen embeddings leave every layer tuned."""
-    return total_layers - max(frozen_layers, 0)
+    return total_layers - layers_frozen(frozen_layers)
 
 
 def depth_name(frozen_layers: int) -> str:

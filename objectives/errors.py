@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 
 LONGEST_MESSAGE = 1500
 _USER_ALONE = r"[\w.%+-]*(?::\*\*\*)?@[^\s@]*(?:\s|$)"
@@ -22,6 +24,12 @@ def one_line(text: str) -> str:
     """Whatever a value at fault holds: on one line, printable, without a password, and not without end."""
     shown = _SECRET.sub("://***@", printable(text))
     return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"
+
+
+def did_you_mean(word: str, known: Collection[str], otherwise: str | None = None) -> str:
+    """What may have been meant by a word that is not known; else what there is to choose from."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else otherwise or f"choose from {', '.join(known)}"
 
 
 class ElsaError(Exception):

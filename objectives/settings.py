@@ -165,7 +165,11 @@ class Declared:
             "at most": self.about.most,
             "below": self.about.below,
         }
-        told = [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
+        told = [
+            f"{word} {bound:,.0f}" if bound >= 10_000 else f"{word} {bound:g}"
+            for word, bound in bounds.items()
+            if bound is not None
+        ]
         return words + " ".join([_TYPE_NAMES.get(inner, "a value"), ", ".join(told)]).strip()
 
 

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ def plan(table: Path, url: str, seeds: int, *more: object) -> float:
     """Through the launcher's own code; the seconds it took."""
     request = parse(arguments(table, url, seeds, *more))
     requests = resolve(request)
-    with closing(Database.open(url, create=True)) as database:
+    with Database.open(url, create=True) as database:
         began = time.monotonic()
         join(database, requests, extend=request.launching.extend)
         return time.monotonic() - began
@@ -130,7 +130,7 @@ def storage_alone(url: str, workers: int) -> float:
 
 
 def run_seconds(url: str) -> float:
-    with closing(Database.open(url)) as database:
+    with Database.open(url) as database:
         trials = database.study("load").trials()
     begun = [trial.started for trial in trials if trial.started is not None]
     ended = [trial.ended for trial in trials if trial.ended is not None]
@@ -188,7 +188,7 @@ def hearing(table: Path, url: str, seeds: int, workers: int, folder: Path) -> tu
     with log.open("w") as out:
         words = arguments(table, url, seeds, "--workers", workers)
         launcher = launches.start(words, folder, stdout=out)
-    with closing(Database.open(url)) as database:
+    with Database.open(url) as database:
         study = database.study("load")
         launches.wait_until(lambda: study.counts().complete > 20 * workers, "cells are done", 600)
     own = [
@@ -260,7 +260,7 @@ def fresh(kind: str) -> Iterator[tuple[Callable[[], str], Any]]:
 
 def complete_all(url: str) -> None:
     """As workers would leave it, in bulk."""
-    with closing(Database.open(url)) as database:
+    with Database.open(url) as database:
         study = database.study("load")
         now = rows.utc_now()
         with database.write() as connection:

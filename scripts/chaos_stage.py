@@ -147,11 +147,8 @@ class Stage:
 
     @contextmanager
     def study(self) -> Iterator[StoredStudy]:
-        database = Database.open(self.url, patience_seconds=60)
-        try:
+        with Database.open(self.url, patience_seconds=60) as database:
             yield database.study(STUDY)
-        finally:
-            database.close()
 
     def complete(self) -> int:
         """0 before there is a study."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from objectives.contract import UsageError
+from objectives.errors import did_you_mean
 from study.cli.command import run
 
 COMMANDS = {
@@ -51,9 +51,7 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
         return 0
     name = arguments[0].replace("-", "_")
     if name not in COMMANDS:
-        close = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(COMMANDS)}"
-        raise UsageError(f"unknown command {arguments[0]!r}: {hint}")
+        raise UsageError(f"unknown command {arguments[0]!r}: {did_you_mean(name, COMMANDS)}")
     return import_module(f"study.{name}").main(arguments[1:])
 
 

@@ -21,11 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from study.specs.spec_file import to_toml
     from study.workers.jobs import stored_spec
 
-    database = Database.open(command.storage_url(arguments.storage))
-    try:
+    with Database.open(command.storage_url(arguments.storage)) as database:
         print(to_toml(arguments.study, stored_spec(database.study(arguments.study))), end="")
-    finally:
-        database.close()
     return 0
 
 

@@ -81,14 +81,11 @@ def _supervise(studies: Sequence[str], storage: str, working: Working, places: P
 
     here.shares(working)
     # A job of a cluster may start while the database restarts.
-    database = Database.open(storage, patience_seconds=PATIENCE_SECONDS)
-    try:
+    with Database.open(storage, patience_seconds=PATIENCE_SECONDS) as database:
         jobs = load_jobs(database, studies, places)
         found = [job.study for job in jobs]
         shares = here.shares(packed(working, lambda: stored_needs(found, working, places)))
         return here.run_workers(found, shares, working, places, storage)
-    finally:
-        database.close()
 
 
 if __name__ == "__main__":

@@ -331,7 +331,9 @@ def test_a_bad_threshold_is_refused(bad: str) -> None:
 
 @pytest.mark.parametrize("bad", ["0", "-5", "2000000000", "9" * 5000, "1e3", "nan", "many", ""])
 def test_a_bad_number_of_draws_is_refused(bad: str) -> None:
-    with pytest.raises(UsageError, match=r"draws: .* use a whole number from 1 to 1000000") as refused:
+    with pytest.raises(
+        UsageError, match=r"--draws .*: use a whole number at least 1, at most 1,000,000"
+    ) as refused:
         main(["trials.csv", f"--draws={bad}"])
     assert len(str(refused.value)) < 200
 

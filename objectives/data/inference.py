@@ -13,8 +13,9 @@ from typing import Any
 
 from objectives.data import labels
 from objectives.data.data_remarks import IMBALANCED
-from objectives.data.readers import HUB, Table, hub_parts
+from objectives.data.readers import Table, hub_parts
 from objectives.errors import UsageError
+from objectives.locations import is_hub
 from objectives.tasks import metrics
 from objectives.tasks.definition import Kind, Splits, Task
 
@@ -117,7 +118,7 @@ def with_metrics(task: Task, names: Sequence[str]) -> Task:
 
 def task_name(source: str) -> str:
     """Of data without one: the file's, the folder's, or the hub's."""
-    if source.startswith(HUB):
+    if is_hub(source):
         return hub_parts(source)[-1]
     path = Path(source).resolve()
     return path.stem if path.is_file() else path.name

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from objectives.errors import UsageError
+from objectives.locations import HUB, is_hub
 from objectives.settings import shortened
 
-HUB = "hub:"
 ALIASES = ("validation", "dev", "val", "valid", "eval")
 """What people call the split that models are compared on."""
 SPLIT_COLUMN = "split"
@@ -58,7 +58,7 @@ Layout = Mapping[str, str | int]
 
 def read(source: str, splits: Sequence[str] | None = None, layout: Layout | None = None) -> dict[str, Table]:
     """The splits of a source by name; all of train, validation and test that it has where none are named."""
-    if source.startswith(HUB):
+    if is_hub(source):
         from objectives.data.hub import read_hub
 
         return read_hub(source, splits)

@@ -5,14 +5,13 @@ Standard library only, so that the analysis can ask for names and order.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from objectives.errors import UsageError
+from objectives.errors import UsageError, did_you_mean
 
 Kind = Literal["classes", "multi-label", "regression"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -128,6 +127,9 @@ def get_task(name: str) -> Task:
 
 def suggestion(name: str) -> str:
     """What may have been meant by a name that no shipped task has."""
-    close = difflib.get_close_matches(task_key(name), shipped(), n=1)
-    hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(shipped())}"
-    return f"{hint} Data of your own are named with --data FILE" if close else f"{hint}, or name your --data"
+    hint = did_you_mean(task_key(name), shipped())
+    return (
+        f"{hint} Data of your own are named with --data FILE"
+        if "?" in hint
+        else f"{hint}, or name your --data"
+    )

@@ -5,7 +5,6 @@ A new metric is one entry of METRICS. No torch, so that the analysis can ask for
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from objectives.errors import UsageError
+from objectives.errors import UsageError, did_you_mean
 from objectives.tasks import scoring
 from objectives.tasks.definition import Kind, Task
 
@@ -170,9 +169,7 @@ def get(name: str) -> Metric:
     """A metric that trials can be scored by."""
     found = METRICS.get(name.lower().replace("-", "_"))
     if found is None:
-        close = difflib.get_close_matches(name.lower(), METRICS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(METRICS)}"
-        raise UsageError(f"unknown metric {name!r}: {hint}")
+        raise UsageError(f"unknown metric {name!r}: {did_you_mean(name.lower(), METRICS)}")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 import types
@@ -12,7 +11,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from objectives.errors import UsageError
+from objectives.errors import UsageError, did_you_mean
+from objectives.locations import is_hub
 from objectives.settings import shortened
 from objectives.tasks import toml_text
 from objectives.tasks.definition import Splits, Task
@@ -30,7 +30,7 @@ def read(path: str | Path) -> Task:
         raise UsageError(f"--task {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, UsageError) as error:
         raise UsageError(f"--task {path}: {error}") from None
-    if task.source and "://" not in task.source and not task.source.startswith("hub:"):
+    if task.source and "://" not in task.source and not is_hub(task.source):
         return from_dict({**values, "source": str(Path(path).resolve().parent / task.source)})
     return task
 
@@ -82,9 +82,7 @@ def _typed(kind: type, values: Any, place: str = "") -> dict[str, Any]:
     found = {}
     for name, value in values.items():
         if name not in hints:
-            close = difflib.get_close_matches(name, hints, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(hints)}"
-            raise UsageError(f"unknown key {place}{name}: {hint}")
+            raise UsageError(f"unknown key {place}{name}: {did_you_mean(name, hints)}")
         found[name] = _convert(hints[name], value, place + name)
     return found
 

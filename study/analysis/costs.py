@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from objectives.depths import layers_frozen
 from objectives.tasks import metrics
 from study.analysis.analyse import Analysis
 from study.analysis.published import model_key
@@ -195,7 +196,7 @@ def _counted(curve: Curve, frozen: int) -> tuple[float | None, float | None]:
     total = embeddings + layers * layer + pooler
     if frozen == 0:
         return total, total
-    return total - embeddings - max(frozen, 0) * layer, total
+    return total - embeddings - layers_frozen(frozen) * layer, total
 
 
 def _relative(depth: DepthCost, full: DepthCost | None) -> DepthCost:

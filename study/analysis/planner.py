@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from objectives.depths import layers_frozen
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -62,7 +64,7 @@ def settle_plan(point: OperatingPoint, curve: Curve, estimate: Estimate) -> Sett
         n
         for between in point.probability_between
         if between.probability > 1 - SETTLED
-        for n in range(max(between.first, 0) + 1, between.last + 1)
+        for n in range(layers_frozen(between.first) + 1, between.last + 1)
     )
     first, last = _range(point)
     if missing:
@@ -94,7 +96,7 @@ def _range(point: OperatingPoint) -> tuple[int, int]:
     """The shortest stretch of answers that together are settled."""
     shares = {n: (n, p) for n, p in point.probability.items()}
     shares |= {b.first: (b.last, b.probability) for b in point.probability_between}
-    depths = sorted(shares, key=lambda n: max(n, 0))
+    depths = sorted(shares, key=layers_frozen)
     best: tuple[int, int] | None = None
     for i, low in enumerate(depths):
         total = 0.0

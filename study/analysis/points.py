@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from objectives.depths import layers_frozen, tuned_layers
 from objectives.tasks.metrics import describe
 from study.analysis.quality import Curve, DepthScore
 from study.analysis.verdict import Verdict, verdict
@@ -102,7 +103,7 @@ class OperatingPoint:
     def fewest_tuned_layers(self) -> int | None:
         """As few as might do, by what was not measured."""
         deepest = self.deepest_frozen_layers
-        return self.tuned_layers if deepest is None else self.total_layers - deepest
+        return self.tuned_layers if deepest is None else tuned_layers(self.total_layers, deepest)
 
     @property
     def knows_probability(self) -> bool:
@@ -192,8 +193,8 @@ def _probabilities(curve: Curve, found: Verdict | None) -> tuple[dict[int, float
 def _last_before_next(curve: Curve, frozen_layers: int) -> int | None:
     """The last depth before the next one measured, where there is any in between: the answer could be
     there."""
-    here = max(frozen_layers, 0)
-    beyond = [max(d.frozen_layers, 0) for d in curve.depths if d.score is not None]
+    here = layers_frozen(frozen_layers)
+    beyond = [layers_frozen(d.frozen_layers) for d in curve.depths if d.score is not None]
     last = min((n for n in beyond if n > here), default=curve.total_layers + 1) - 1
     return last if last > here else None
 
@@ -269,7 +270,7 @@ def _notes(
                 f"one run only at frozen {', '.join(single)}: its noise is taken from the other depths"
             )
     if answer is not None and deepest is not None:
-        first = max(answer.frozen_layers, 0) + 1
+        first = layers_frozen(answer.frozen_layers) + 1
         span = f"{first}" if deepest == first else f"{first} to {deepest}"
         found.append(
             f"frozen {span} was not measured: at {threshold:.4g} the answer could be as deep as {deepest}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from objectives.contract import ElsaError, UsageError
+from objectives.errors import did_you_mean
 from study.cli.streams import reader_has_left
 
 DEFAULT_STORAGE = "sqlite:///elsa.db"
@@ -37,8 +37,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
         if unknown:
-            close = difflib.get_close_matches(unknown[1], self._option_string_actions, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
+            hint = did_you_mean(unknown[1], self._option_string_actions, f"see {self.prog} --help")
             raise UsageError(f"unknown flag {unknown[1]}: {hint}")
         raise UsageError(f"{message} (see {self.prog} --help)")
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING
 from typing import Any, TypeVar
 
 from objectives.contract import UsageError
+from objectives.errors import did_you_mean
 from objectives.settings import Declared, declared
 
 T = TypeVar("T")
@@ -139,11 +140,7 @@ def from_file(values: Mapping[str, Any], *groups: type) -> dict[str, Any]:
     for name, value in values.items():
         key = name.replace("-", "_")
         if key not in known:
-            from difflib import get_close_matches
-
-            close = get_close_matches(key, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}"
-            raise UsageError(f"unknown setting {name!r}: {hint}")
+            raise UsageError(f"unknown setting {name!r}: {did_you_mean(key, sorted(known))}")
         item = known[key]
         found[key] = tuple(value) if item.about.repeat and isinstance(value, list) else item.accept(value)
     return found

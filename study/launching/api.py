@@ -77,11 +77,8 @@ class Study:
     def _stored(self) -> Iterator[StoredStudy]:
         from storage.database import Database
 
-        database = Database.open(self._storage)
-        try:
+        with Database.open(self._storage) as database:
             yield database.study(self.name)
-        finally:
-            database.close()
 
     def run(self, workers: int | None = None) -> Study:
         """Plan what is missing and run it on this machine; returns when all cells are finished."""

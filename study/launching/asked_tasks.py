@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 
 from objectives.contract import UsageError
 from objectives.data.inference import Wishes, infer, task_name, with_metrics
+from objectives.locations import is_hub
 from objectives.tasks.definition import Task, find_task, shipped, suggestion
 from study.launching.inputs import Inputs
 
 if TYPE_CHECKING:
     from objectives.data.task_data import TaskData
 
-HUB = "hub:"
-
 
 def check_names(inputs: Inputs) -> None:
     """Refuse what can be refused before any data are read."""
     data = inputs.data
-    if data is not None and not data.startswith(HUB) and not Path(data).exists():
+    if data is not None and not is_hub(data) and not Path(data).exists():
         raise UsageError(f"--data {data}: no such folder or file")
     for name in _names(inputs):
         known_task(name, inputs)
@@ -98,7 +97,7 @@ def _load(name: str, inputs: Inputs) -> TaskData:
 
 def _place(data: str, name: str) -> str:
     """A file or folder of one task, or the folder of this one in a folder of several."""
-    if data.startswith(HUB):
+    if is_hub(data):
         return data
     inner = Path(data) / name
     return str((inner if inner.is_dir() else Path(data)).resolve())

@@ -56,14 +56,13 @@ def planned(request: LaunchRequest, requests: Sequence[StudyRequest]) -> Iterato
     for one in requests:
         memory.check(one)
     leasing, launching = request.leasing, request.launching
-    database = Database.open(
+    with Database.open(
         request.storage,
         create=not request.working.join_only,
         heartbeat_seconds=leasing.heartbeat,
         grace_seconds=leasing.grace,
         max_retries=leasing.max_retries,
-    )
-    try:
+    ) as database:
         yield join(
             database,
             requests,
@@ -72,8 +71,6 @@ def planned(request: LaunchRequest, requests: Sequence[StudyRequest]) -> Iterato
             join_only=request.working.join_only,
             retry_failed=launching.retry_failed,
         )
-    finally:
-        database.close()
 
 
 def _needs(

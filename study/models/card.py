@@ -9,7 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from objectives.data.readers import HUB, hub_parts
+from objectives.data.readers import hub_parts
+from objectives.locations import is_hub, is_path
 from objectives.tasks.metrics import describe, display_name
 from study.analysis.costs import costs
 from study.cli.words import counted
@@ -55,7 +56,7 @@ def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     task = spec.described_task()
-    hub = spec.data.startswith(HUB)
+    hub = is_hub(spec.data)
     parts = hub_parts(spec.data) if hub else []
     results = [
         EvalResult(
@@ -71,7 +72,7 @@ def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
         )
         for metric, value in record.metrics.items()
     ]
-    base = spec.model_path if spec.model_path and not spec.model_path.startswith("/") else None
+    base = spec.model_path if spec.model_path and not is_path(spec.model_path) else None
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-classification",

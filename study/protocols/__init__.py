@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any
 
 from objectives.contract import Outcome, UsageError
+from objectives.errors import did_you_mean
 from objectives.settings import declared
 from study.protocols.adaptive import Adaptive
 from study.protocols.base import USUAL, Defaults, Protocol, Subject
@@ -58,9 +58,7 @@ def get(name: str) -> Protocol:
     """The protocol called `name`."""
     found = known().get(name)
     if found is None:
-        close = difflib.get_close_matches(name, known(), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(known())}"
-        raise UsageError(f"unknown protocol {name!r}: {hint}")
+        raise UsageError(f"unknown protocol {name!r}: {did_you_mean(name, known())}")
     return found
 
 

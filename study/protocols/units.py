@@ -9,19 +9,20 @@ from collections.abc import Iterable
 from typing import Literal
 
 from objectives.contract import Cell
+from objectives.depths import layers_frozen, tuned_layers
 
 Prefix = Literal["cached", "live"]
 
 
 def cell_units(frozen_layers: int, total_layers: int, prefix: Prefix) -> float:
     """One trial's layer units: a live prefix runs forward in every step, a cached one not at all."""
-    frozen = max(frozen_layers, 0)
-    return 3.0 * (total_layers - frozen) + (frozen if prefix == "live" else 0)
+    live = layers_frozen(frozen_layers) if prefix == "live" else 0
+    return 3.0 * tuned_layers(total_layers, frozen_layers) + live
 
 
 def prefix_units(frozen_layers: int, epochs: float) -> float:
     """Filling the cache of one depth: one forward pass over the data, where a trial makes `epochs`."""
-    return max(frozen_layers, 0) / epochs
+    return layers_frozen(frozen_layers) / epochs
 
 
 def study_units(cells: Iterable[Cell], total_layers: int, prefix: Prefix, epochs: float) -> float:

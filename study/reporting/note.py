@@ -68,6 +68,6 @@ def _join(study: StoredStudy) -> tuple[Words, Code]:
     told = ["Run this where the project is installed; it runs cells that no other worker has taken."]
     if "***" in address:
         told.append("Put the password in place of ***.")
-    if address.startswith("sqlite"):
+    if study.database.address.kind == "sqlite":
         told.append("This database is a file: only processes on its own machine can join.")
     return Words(" ".join(told)), Code(join_command([study]))

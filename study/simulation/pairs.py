@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from objectives.depths import tuned_layers
 from study import protocols
 from study.analysis.planner import SETTLED
 from study.cli.words import counted
@@ -120,7 +121,7 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
         "task": recording.task,
         "train_size": recording.train_size,
         "exhaustive_tuned_layers": _tuned(recording, recording.answer),
-        "exhaustive_set": sorted(recording.total_layers - max(n, 0) for n in recording.answer_set),
+        "exhaustive_set": sorted(tuned_layers(recording.total_layers, n) for n in recording.answer_set),
         "answers": {str(tuned): share for tuned, share in pair.answers.items()},
         "agreement": pair.agreement,
         "exact": pair.exact,
@@ -169,7 +170,7 @@ def text(pairs: Sequence[Pair], asked: Replaying) -> str:
 
 
 def _tuned(recording: Recording, frozen_layers: int | None) -> int | None:
-    return None if frozen_layers is None else recording.total_layers - max(frozen_layers, 0)
+    return None if frozen_layers is None else tuned_layers(recording.total_layers, frozen_layers)
 
 
 def _share(values: Any) -> float:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from objectives.depths import layers_frozen
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -111,7 +113,7 @@ def world(
 def with_collapses_at_high_rates(found: World) -> World:
     """As large models do: the full model learns at the lowest rates only, deep freezes at most of them."""
     order = np.arange(len(found.rates)) / max(len(found.rates) - 1, 1)
-    tuned = 1 - np.array([max(n, 0) for n in found.depths]) / found.total_layers
+    tuned = 1 - np.array([layers_frozen(n) for n in found.depths]) / found.total_layers
     likely = np.clip(1.6 * order[None, :] * tuned[:, None] ** 0.5 - 0.1, 0.0, 0.98)
     best = 1 - 0.01 * (np.arange(len(found.rates)) ** 2) / max(len(found.rates) - 1, 1)
     level = found.quality.max(axis=1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectives.contract import Recipe
+from objectives.locations import is_hub, is_path
 from objectives.settings import declared
 from objectives.tasks import toml_text
 from study.specs.study_spec import StudySpec
@@ -32,7 +33,7 @@ def _source(spec: StudySpec) -> dict[str, Any]:
         return {"model": [spec.model], "recorded": spec.data}
     found: dict[str, Any] = {"model": [spec.model_path or spec.model]}
     # Data from the hub are the task's own and need no name.
-    return found | ({"data": spec.data} if spec.data.startswith(("/", "hub:")) else {})
+    return found | ({"data": spec.data} if is_path(spec.data) or is_hub(spec.data) else {})
 
 
 def _definition(definition: Mapping[str, Any]) -> str:

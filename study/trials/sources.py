@@ -6,8 +6,7 @@ A study is read once: its table and what only the database knows come from the s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,7 +20,6 @@ from study.trials.provenance import Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-    from storage.database import Database
     from storage.studies import StoredStudy
 
 
@@ -122,7 +120,9 @@ def _read_place(found: Source, predictions: bool) -> Reading:
 
 def _read_storage(address: str, names: Sequence[str], predictions: bool) -> Reading:
     """The named studies, or every study of this software; `skipped` are those of other software."""
-    with _opened(address) as database:
+    from storage.database import Database
+
+    with Database.open(address) as database:
         if names:
             return _together([_read_study(database.study(name), predictions) for name in names])
         studies = [database.study(name) for name in database.study_names()]
@@ -164,17 +164,6 @@ def _together(readings: Sequence[Reading]) -> Reading:
         sum((reading.provenance for reading in readings), start=Provenance()),
         predictions={key: text for reading in readings for key, text in reading.predictions.items()},
     )
-
-
-@contextmanager
-def _opened(address: str) -> Iterator[Database]:
-    from storage.database import Database
-
-    database = Database.open(address)
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 def _is_file(word: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from objectives.locations import is_path
 from study.cli.flags import command_line
 from study.workers.jobs import stored_spec
 
@@ -21,12 +22,8 @@ def join_command(studies: Sequence[StoredStudy]) -> str:
     storage = studies[0].database.display_url
     words = ["elsa", "work", *(study.name for study in studies), "--storage", storage]
     local = [spec for spec in specs if not spec.demo]
-    for path in dict.fromkeys(spec.model_path for spec in local if _is_path(spec.model_path)):
+    for path in dict.fromkeys(spec.model_path for spec in local if is_path(spec.model_path)):
         words += ["--model", path]
-    for path in dict.fromkeys(spec.data for spec in local if _is_path(spec.data)):
+    for path in dict.fromkeys(spec.data for spec in local if is_path(spec.data)):
         words += ["--data", path]
     return command_line(words)
-
-
-def _is_path(place: str) -> bool:
-    return place.startswith("/")

@@ -31,11 +31,8 @@ class Assignment:
         """The studies, with the database open."""
         from storage.database import Database
 
-        database = Database.open(self.storage, patience_seconds=PATIENCE_SECONDS)
-        try:
+        with Database.open(self.storage, patience_seconds=PATIENCE_SECONDS) as database:
             yield load_jobs(database, self.studies, self.places)
-        finally:
-            database.close()
 
 
 def main(assignment: Assignment, argv: Sequence[str]) -> int:

@@ -5,7 +5,6 @@ Standard library only: settings and help name them.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from objectives.contract import UsageError
+from objectives.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,7 @@ TRACKERS: dict[str, Tracker] = {
 def check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in TRACKERS:
-            close = difflib.get_close_matches(name, TRACKERS, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"choose from {', '.join(TRACKERS)}"
-            raise UsageError(f"--track {name}: unknown tracker: {hint}")
+            raise UsageError(f"--track {name}: unknown tracker: {did_you_mean(name, TRACKERS)}")
 
 
 def check_installed(names: Sequence[str]) -> None:
