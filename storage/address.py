@@ -43,10 +43,13 @@ class Address:
 
     url: URL
     kind: Kind
+    scheme: str
+    """As it was typed, which the driver's own name would hide."""
 
     @property
     def display(self) -> str:
-        return _masked(self.url)
+        """For people: the password is hidden."""
+        return _masked(self.url.set(drivername=self.scheme))
 
     @property
     def path(self) -> Path:
@@ -70,7 +73,8 @@ class Address:
                 f"--storage {_recognisable(text)} is not a database URL: use sqlite:///FILE, "
                 "postgresql://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
             ) from None
-        scheme, _, driver = url.drivername.partition("+")
+        typed = url.drivername
+        scheme, _, driver = typed.partition("+")
         if scheme == "sqlite":
             return _sqlite(url)
         if scheme not in DRIVERS:
@@ -83,7 +87,7 @@ class Address:
         if not url.database:
             raise UsageError(f"--storage {_masked(url)} names no database: add /DATABASE")
         _check_options(url)
-        return cls(url=url, kind=kind)
+        return cls(url=url, kind=kind, scheme=typed)
 
 
 def shown(source: str) -> str:
@@ -134,7 +138,18 @@ def _sqlite(url: URL) -> Address:
     if strange := sorted(set(url.query) - {"timeout"}):
         raise UsageError(f"--storage sqlite:///…: unknown option {strange[0]}: the only one is timeout")
     _check_options(url)
-    return Address(url=url.set(drivername="sqlite", database=os.path.abspath(url.database)), kind="sqlite")
+    return Address(
+        url=url.set(drivername="sqlite", database=os.path.abspath(url.database)),
+        kind="sqlite",
+        scheme="sqlite",
+    )
+
+
+def check_place(text: str, *, create: bool) -> None:
+    """Everything that can be known of a database before it is opened."""
+    address = Address.parse(text)
+    if address.kind == "sqlite":
+        check_sqlite_file(address.path, create=create)
 
 
 def check_sqlite_file(path: Path, *, create: bool) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from objectives.contract import UsageError
 from objectives.settings import setting
 from study.cli import flags
-from study.cli.command import add_storage, new_parser, note, run, storage_url
+from study.cli.command import add_storage, existing_storage, new_parser, note, run
 from study.reporting.guard import EVERY_ADDRESS, LOOPBACK, Guard
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     serving = flags.made(Serving, arguments)
     # An empty variable is a mistake, not a server for everybody.
     token = _token(os.environ.get(TOKEN) if serving.token is None else serving.token)
+    address = existing_storage(arguments.storage)
     _check_installed()
     from storage.database import Database
 
-    address = storage_url(arguments.storage)
     # One for the pages, one for the notes: they need different transactions.
     with Database.open(address) as database, Database.open(address) as writer, ExitStack() as stack:
         server = stack.enter_context(make_server(database, serving, token))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from study.cli import flags
 from study.cli.command import add_storage, new_parser, run, storage_url
-from study.reporting.files import check_file, write_text
+from study.cli.files import check_file, write_text
 from study.workers.options import Caching
 
 EXAMPLES = """  elsa doctor

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from objectives.contract import UsageError
 from study.cli import command, flags
+from study.cli.files import check_new_folder
 from study.models.wanted import Wanted
-from study.workers.options import Caching
+from study.workers.options import Caching, Places
 
 EXAMPLES = """  elsa export reviews-bert-base-grid --out reviews
   elsa export reviews-bert-base-grid --tuned-only --out reviews-delta
@@ -50,13 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if bool(arguments.study) == bool(arguments.merge):
         raise UsageError("name a STUDY to export, or with --merge a folder that --tuned-only wrote")
     wanted, out = flags.made(Wanted, arguments), Path(arguments.out)
-    from storage.database import Database
-    from study.models.export_study import export
-    from study.models.exporting import check_out, merge
-    from study.workers.options import Places
-
-    check_out(out)
+    check_new_folder(out, "--out")
     if arguments.merge:
+        from study.models.exporting import merge
+
         paths = merge(arguments.merge, arguments.model, out)
     else:
         places = Places(
@@ -64,7 +62,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             data=(arguments.data,) if arguments.data else (),
             caching=flags.made(Caching, arguments),
         )
-        with Database.open(command.storage_url(arguments.storage)) as database:
+        places.check()
+        storage = command.existing_storage(arguments.storage)
+        # Torch and Transformers take seconds.
+        from storage.database import Database
+        from study.models.export_study import export
+
+        with Database.open(storage) as database:
             study = database.study(arguments.study)
             paths = export(study, wanted, places, out, tuned_only=arguments.tuned_only, say=print)
     size = sum(path.stat().st_size for path in paths)

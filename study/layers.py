@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from objectives import settings
 from objectives.settings import setting
 from study.cli.command import new_parser, run
+from study.cli.files import check_file, write_text
 from study.cli.flags import add_settings, made
 from study.launching.inputs import DEFAULT_MODEL
-from study.reporting.files import check_file, write_text
 
 EXAMPLES = """  elsa layers --model bert-base
   elsa layers --demo
@@ -49,10 +49,13 @@ class ParameterTable:
 
 
 def count_parameters(model: str, labels: int = 2) -> ParameterTable:
+    from objectives.pretrained.models import PUBLISHED_CONFIGS, load_config, resolve_path
+
+    # Before Torch and Transformers are imported, which takes seconds.
+    resolve_path(model)
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    from objectives.pretrained.models import PUBLISHED_CONFIGS, load_config
     from objectives.pretrained.stack import count_layers, find_layers
 
     if model in PUBLISHED_CONFIGS:

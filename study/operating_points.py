@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Sequence
 
 from study.cli.command import new_parser, run
+from study.cli.files import check_file
 from study.cli.flags import made
 from study.reporting.analysing import Analysing, add_analysis, read_and_analyse
-from study.reporting.files import check_file
 from study.reporting.report_files import write_json
 
 EXAMPLES = """\

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from study.cli.command import new_parser, run
+from study.cli.files import check_folder
 from study.cli.flags import made
 from study.reporting.analysing import Analysing, add_analysis, read_and_analyse
-from study.reporting.files import check_folder
 from study.reporting.report_files import write
 
 EXAMPLES = """\

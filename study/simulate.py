@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from study import protocols
 from study.cli.command import new_parser, run
+from study.cli.files import check_file, write_text
 from study.cli.flags import add_settings, given, made
 from study.protocols.adaptive_settings import AdaptiveSettings
-from study.reporting.files import check_file, write_text
 from study.simulation.replaying import Replaying
 
 EXAMPLES = """  elsa simulate trials.csv --protocol adaptive

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from study.cli.command import add_storage, new_parser, note, run
+from study.cli.files import check_file, write_text
 from study.cli.words import counted
-from study.reporting.files import check_file, write_text
 
 EXAMPLES = """\
   elsa table > trials.csv

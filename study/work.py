@@ -59,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         lambda group: flags.given(group, arguments), models=tuple(arguments.model), data=tuple(arguments.data)
     )
     places.fitting.check_shard(working.processes_per_trial)
+    places.check()
     storage = command.storage_url(arguments.storage)
     studies = tuple(dict.fromkeys(arguments.study))
     if arguments.events:

@@ -120,7 +120,7 @@ def test_the_mismatched_genre_has_other_nouns() -> None:
 def test_every_process_draws_the_same_examples() -> None:
     program = (
         "import hashlib, json; from objectives.demo.examples import examples; "
-        "from objectives.tasks import get_task; "
+        "from objectives.tasks.definition import get_task; "
         f"drawn = [examples(t, get_task(t).demo, s) for t, s in {SPLITS!r}]; "
         "print(hashlib.sha256(json.dumps(drawn).encode()).hexdigest())"
     )

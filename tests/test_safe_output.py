@@ -16,9 +16,9 @@ from objectives.contract import UsageError
 from study import launch, operating_points, report
 from study import table as table_command
 from study.analysis.analyse import analyse
+from study.cli.files import check_file, check_folder, write_text
 from study.cli.slugs import LONGEST, slug
 from study.reporting.content import document
-from study.reporting.files import check_file, check_folder, write_text
 from study.reporting.text import comma_separated, escape, markdown
 
 NASTY = "<img src=x onerror=alert(1)>&lt;b&gt;[click](http://evil.example)`x` *y* |z\n# heading"

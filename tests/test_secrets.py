@@ -40,7 +40,7 @@ def test_a_password_that_is_not_encoded_is_refused_and_no_part_of_it_shown(url: 
 def test_an_encoded_password_is_taken_and_hidden() -> None:
     address = Address.parse("postgresql://u:p%40ss%2Fw0rd@host/x")
     assert address.url.password == PASSWORD
-    assert address.display == "postgresql+psycopg://u:***@host/x"
+    assert address.display == "postgresql://u:***@host/x"
     assert Address.parse("sqlite:////tmp/a@b/c@d.db").path == Path("/tmp/a@b/c@d.db")
 
 

@@ -105,7 +105,7 @@ def test_settle_measures_depths_that_were_skipped(tmp_path: Path, capsys: pytest
     assert {(cell.frozen_layers, cell.seed) for cell in after - before} == {
         (depth, seed) for depth in (2, 3) for seed in (1, 2, 3, 4)
     }
-    assert "at 2, 3 frozen, which were not run" in capsys.readouterr().err
+    assert "Runs at 2, 3 frozen layers would settle it" in capsys.readouterr().err
     assert launch.main([*asked, "--settle"]) == 0
     assert study_of(address)[0] == after
     assert "settled already" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def test_drivers_are_chosen() -> None:
 
 def test_password_is_never_shown() -> None:
     address = Address.parse("postgresql://u:secret@h/d")
-    assert address.display == "postgresql+psycopg://u:***@h/d"
+    assert address.display == "postgresql://u:***@h/d"
     assert "secret" in address.text
     for url in (
         "postgresql://db/elsa?user=u&password=secret",

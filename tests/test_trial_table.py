@@ -238,5 +238,5 @@ def test_an_empty_storage_is_named_without_its_password(postgresql: Server) -> N
     database = Database.open(url, create=True)
     database.create_study("mine", {"spec": SPEC.to_json()})
     database.close()
-    with pytest.raises(UsageError, match=r"no trials yet in postgresql\+psycopg://elsa:\*\*\*@"):
+    with pytest.raises(UsageError, match=r"no trials yet in postgresql://elsa:\*\*\*@"):
         trial_table.load([url])

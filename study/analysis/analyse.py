@@ -10,22 +10,19 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import UsageError
+from study.analysis.choices import DRAWS, THRESHOLDS, Outliers, Pairing, Select
 from study.analysis.estimate import Estimate
 from study.analysis.example_noise import ExampleNoise, Stored
-from study.analysis.measure import Measured, Pairing, measure
+from study.analysis.measure import Measured, measure
 from study.analysis.model_points import ModelPoint, model_points
 from study.analysis.planner import SettlePlan, settle_plan
 from study.analysis.points import OperatingPoint, operating_point
 from study.analysis.quality import Curve, curve
 from study.analysis.runs import groups
-from study.analysis.samples import Counts, Outliers, total
-from study.analysis.selection import Select
+from study.analysis.samples import Counts, total
 
 if TYPE_CHECKING:
     import pandas as pd
-
-THRESHOLDS = (0.90, 0.95, 0.99)
-DRAWS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)

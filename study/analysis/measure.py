@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from study.analysis.choices import Pairing, Select
 from study.analysis.estimate import Estimate, Runs, estimate
 from study.analysis.intervals import CONFIDENCE
 from study.analysis.samples import Group, RateRuns, Sample
-from study.analysis.selection import Choice, Select, choose
+from study.analysis.selection import Choice, choose
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Pairing = Literal["auto", "paired", "independent"]
 OverExamples = Callable[[Sequence[Sample | None], str], "tuple[NDArray[np.float64], int] | None"]
 """The covariance of the depths' means over test examples, from the runs that stand for them and the metric.
 """

@@ -15,9 +15,10 @@ import numpy as np
 
 from objectives.depths import tuned_layers
 from study.analysis.chance import ASSUMED
-from study.analysis.measure import Measured, Pairing
+from study.analysis.choices import Pairing, Select
+from study.analysis.measure import Measured
 from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, total
-from study.analysis.selection import Select, SelectedBy, selected_by
+from study.analysis.selection import SelectedBy, selected_by
 from study.cli.words import counted
 
 

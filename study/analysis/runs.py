@@ -15,8 +15,9 @@ import numpy as np
 from objectives.contract import UsageError
 from objectives.tasks import metrics
 from study.analysis.chance import known_chance
+from study.analysis.choices import Outliers
 from study.analysis.collapses import collapsed
-from study.analysis.samples import Counts, DepthRuns, Group, Outliers, RateRuns, Sample, make_sample
+from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, Sample, make_sample
 from study.trials.columns import SEARCH_SUFFIX, Columns
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, inf, isfinite
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from objectives.tasks import metrics
+from study.analysis.choices import Outliers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Outliers = Literal["none", "paper"]
 PRIOR_RUNS, PRIOR_FREEDOM = 10.0, 2.0
 """How many runs of a rate its depth's share of diverged ones is worth; of collapsed ones, too, before the
 study says how much rates differ in them, and how many degrees of freedom this guess is worth."""

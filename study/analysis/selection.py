@@ -9,9 +9,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from study.analysis.choices import Select
 from study.analysis.samples import DepthRuns, Group, RateRuns
 
-Select = Literal["per-depth", "full-model"]
 SelectedBy = Literal["selection score", "learning-rate search", "score"]
 
 

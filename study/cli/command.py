@@ -88,6 +88,15 @@ def storage_url(given: str | None) -> str:
     return given or os.environ.get("ELSA_STORAGE") or DEFAULT_STORAGE
 
 
+def existing_storage(given: str | None) -> str:
+    """The storage's URL; refused before anything heavy is imported where it is a file that does not exist."""
+    from storage.address import check_place
+
+    url = storage_url(given)
+    check_place(url, create=False)
+    return url
+
+
 def default_display() -> str:
     """The storage that is used where none is named, as it is shown."""
     from storage.address import Address

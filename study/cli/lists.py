@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 
 MOST_VALUES = 100_000
@@ -79,4 +80,6 @@ def _expand(text: str, default_step: Callable[[float], float]) -> tuple[float, .
             raise ValueError(f"more than {MOST_VALUES:,} values")
         # Twelve digits hide the rounding of binary fractions: 3e-05, not 3.0000000000000004e-05.
         numbers += [float(f"{first + i * pace:.12g}") for i in range(count + 1)]
-    return tuple(dict.fromkeys(numbers))
+    if repeated := [number for number, count in Counter(numbers).items() if count > 1]:
+        raise ValueError(f"{repeated[0]:g} is named twice")
+    return tuple(numbers)

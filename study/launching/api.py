@@ -188,12 +188,12 @@ class Study:
         tuned_only: bool = False,
     ) -> Path:
         """Write the fine-tuned model of an operating point, as `elsa export` does; its folder."""
+        from study.cli.files import check_new_folder
         from study.models.export_study import export
-        from study.models.exporting import check_out
         from study.models.wanted import Wanted
 
         folder = Path(out)
-        check_out(folder)
+        check_new_folder(folder, "--out")
         wanted = Wanted(
             threshold=threshold, frozen_layers=frozen_layers, seed=seed, best=best, train_size=train_size
         )

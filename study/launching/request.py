@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from objectives.contract import Cell, Recipe, UsageError
 from objectives.tasks.definition import task_key
 from study.cli.command import note
+from study.cli.files import check_folder
 from study.launching.arguments import LaunchRequest
 from study.launching.asked_tasks import asked_data, check_names
 from study.launching.inputs import DEFAULT_MODEL
@@ -48,31 +49,54 @@ class StudyRequest:
 
 def check_quickly(request: LaunchRequest) -> None:
     """Refuse within a second what can be refused without loading a model or data."""
-    from objectives.pretrained.models import resolve_path
-    from storage.address import Address, check_sqlite_file
+    from storage.address import Address, check_place
 
-    address = Address.parse(request.storage)
-    if address.kind == "sqlite" and not request.launching.dry_run:
-        check_sqlite_file(address.path, create=True)
+    Address.parse(request.storage) if request.launching.dry_run else check_place(request.storage, create=True)
     if request.inputs.recorded:
         if not Path(request.inputs.recorded).is_file():
             raise UsageError(f"--recorded {request.inputs.recorded}: no such file")
     else:
         check_names(request.inputs)
-        for model in request.inputs.model:
-            resolve_path(model)
+        for model in _models(request):
+            request.protocol.check(_rough_spec(request, model))
     check_installed(request.places.keeping.track)
-    _check_out(Path(request.launching.out))
+    request.places.check()
+    check_folder(request.launching.out, "--out")
 
 
-def _check_out(folder: Path) -> None:
-    """The report must be writable at the end of a long study."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+def _models(request: LaunchRequest) -> tuple[str, ...]:
+    from objectives.data.task_data import DEMO
+
+    asked = (DEMO,) if request.inputs.demo else request.inputs.model or (DEFAULT_MODEL,)
+    return tuple(dict.fromkeys(asked))
+
+
+def _rough_spec(request: LaunchRequest, model: str) -> StudySpec:
+    """The lists that were asked for, with a model of which only the configuration is read."""
+    layers = _layers(model) or max((0, *request.grid.get("frozen_layers", ()))) or 1
+    subject = Subject(model=model, total_layers=layers, demo=request.inputs.demo)
+    defaults = request.protocol.defaults(subject)
+    grid = _grid(request, quick_defaults(defaults, subject, 0) if request.inputs.quick else defaults)
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("task", "metric", "model_fingerprint", "data", "data_fingerprint"), ""
+    )
+    own = _own(request, grid["seeds"])
+    return StudySpec(
+        **unknown, model=model, total_layers=layers, recipe=Recipe(), protocol_settings=own, **grid
+    )
+
+
+def _layers(model: str) -> int | None:
+    """By a folder's config.json or a published one, without Transformers; None where neither says it."""
+    from objectives.pretrained.models import PUBLISHED_CONFIGS, resolve_path
+
+    path = Path(resolve_path(model), "config.json")
     try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise UsageError(f"--out {folder} cannot be written: {existing}: {error.strerror}") from None
+        facts = json.loads(path.read_bytes()) if path.is_file() else PUBLISHED_CONFIGS[model][1]
+    except (KeyError, OSError, ValueError):
+        return None
+    found = [facts.get(name) for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers")]
+    return next((number for number in found if isinstance(number, int) and number > 0), None)
 
 
 def resolve(request: LaunchRequest) -> list[StudyRequest]:
@@ -86,13 +110,10 @@ def resolve(request: LaunchRequest) -> list[StudyRequest]:
 
 
 def _trained(request: LaunchRequest) -> list[StudyRequest]:
-    from objectives.data.task_data import DEMO
     from objectives.pretrained.models import identify
 
-    inputs = request.inputs
-    models = [DEMO] if inputs.demo else inputs.model or (DEFAULT_MODEL,)
-    identities = [identify(model) for model in dict.fromkeys(models)]
-    data = asked_data(inputs)
+    identities = [identify(model) for model in _models(request)]
+    data = asked_data(request.inputs)
     # All tasks of one model together, so that a worker loads each model's weights once.
     return [_training_request(request, one, identity) for identity in identities for one in data]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from objectives.contract import UsageError
 from objectives.pretrained.models import Pretrained
 from objectives.pretrained.stack import find_layers
 from objectives.training.targets import Targets
@@ -77,12 +76,6 @@ def name_labels(config: Any, task: Task) -> None:
     names = task.labels or task.label
     config.id2label = dict(enumerate(names))
     config.label2id = {name: number for number, name in enumerate(names)}
-
-
-def check_out(folder: Path) -> None:
-    """Refuse a folder that holds something else, before anything is trained."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder} exists: name a folder that does not, or that is empty")
 
 
 def write_full(trained: Trained, folder: Path, card: str) -> list[Path]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from objectives import settings
 from objectives.settings import setting
-from study.analysis.analyse import THRESHOLDS
+from study.analysis.choices import THRESHOLDS
 
 DEFAULT_THRESHOLD = THRESHOLDS[0]
 

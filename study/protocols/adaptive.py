@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from objectives.contract import Cell, Outcome, UsageError
-from study.analysis.selection import Select
+from study.analysis.choices import Select
 from study.protocols.adaptive_settings import AdaptiveSettings, asked
 from study.protocols.base import Defaults, Protocol, Subject
 from study.protocols.belief import Belief

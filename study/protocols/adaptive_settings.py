@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from objectives.settings import setting
-from study.analysis.analyse import THRESHOLDS
+from study.analysis.choices import THRESHOLDS, Select
 from study.analysis.planner import SETTLED
-from study.analysis.selection import Select
 from study.protocols.base import settings_of
 from study.specs.study_spec import StudySpec
 

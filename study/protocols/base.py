@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from objectives import settings
 from objectives.contract import Cell, Outcome
-from study.analysis.selection import Select
+from study.analysis.choices import Select
 from study.cli import lists
 from study.specs.study_spec import StudySpec
 

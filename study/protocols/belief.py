@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from study.analysis.analyse import DRAWS
+from study.analysis.choices import DRAWS
 from study.analysis.estimate import Contrast, Estimate, Prior, Runs, estimate
 from study.analysis.measure import Measured, measure
 from study.analysis.selection import best

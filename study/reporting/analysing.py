@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from objectives import settings
 from objectives.contract import UsageError
 from objectives.settings import setting
-from study.analysis.analyse import DRAWS, THRESHOLDS, Analysis
-from study.analysis.measure import Pairing
-from study.analysis.samples import Outliers
-from study.analysis.selection import Select
+from study.analysis.choices import DRAWS, THRESHOLDS, Outliers, Pairing, Select
 from study.cli import flags, lists
 from study.cli.command import add_storage
 
 if TYPE_CHECKING:
+    from study.analysis.analyse import Analysis
     from study.trials.sources import Reading
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study.cli.command import note
-from study.reporting.files import write_text
+from study.cli.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

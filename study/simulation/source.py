@@ -18,11 +18,10 @@ from objectives.depths import FULL
 from objectives.settings import declared
 from objectives.tasks.metrics import describe
 from study import protocols
-from study.analysis.analyse import DRAWS
+from study.analysis.choices import DRAWS, Select
 from study.analysis.measure import measure
 from study.analysis.runs import groups
 from study.analysis.samples import Group
-from study.analysis.selection import Select
 from study.analysis.verdict import verdict
 from study.protocols.adaptive_settings import AdaptiveSettings
 from study.protocols.units import Prefix, study_units

@@ -11,6 +11,7 @@ from objectives import settings
 from objectives.fitting import AUTO, Fitting
 from objectives.settings import setting
 from study.cli import lists
+from study.cli.files import check_folder
 from study.workers.trackers import TRACKERS, check_names
 
 DEFAULT_CACHE = "~/.cache/elsa"
@@ -169,3 +170,14 @@ class Places:
     def of(cls, given: Callable[[type], dict[str, Any]], **found: Any) -> Places:
         """From what was given of each group of settings."""
         return cls(**found, **{name: group(**given(group)) for name, group in cls.GROUPS.items()})
+
+    def check(self) -> None:
+        """Refuse folders that cannot be written, before anything is trained for them."""
+        keeping = self.keeping
+        check_folder(self.caching.cache_dir, "--cache-dir")
+        if keeping.keep == "models":
+            check_folder(keeping.models_folder(self.caching), "--models-dir")
+        if keeping.checkpoint_every is not None:
+            check_folder(keeping.checkpoint_folder(self.caching), "--checkpoint-dir")
+        if keeping.track:
+            check_folder(keeping.track_folder(), "--track-dir")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MOST_TIMEOUTS = 10_000
 """A worker that runs into its time limit is requeued for as long as there are cells."""
 RELEASE_SECONDS = 30.0
+SBATCH_SECONDS = 10.0
 LOOK_SECONDS = 2.0
 EMPTY_LOOKS = 5
 """How often in a row no job is seen before they are believed to be gone."""
@@ -43,6 +44,11 @@ def check(asked: Asked) -> None:
     asked.check()
     if shutil.which("sbatch") is None:
         raise UsageError("--slurm: there is no sbatch here; run this on a login node of the cluster")
+    try:
+        subprocess.run(["sbatch", "--version"], capture_output=True, check=True, timeout=SBATCH_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        told = (getattr(error, "stderr", None) or str(error).encode()).decode(errors="replace")
+        raise UsageError(f"--slurm: sbatch --version fails here: {told.strip()}") from None
     try:
         import submitit  # noqa: F401
     except ImportError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,12 +24,24 @@ def check_file(path: str | os.PathLike[str], flag: str) -> None:
 
 def check_folder(path: str | os.PathLike[str], flag: str) -> None:
     """Refuse a folder that cannot be made or written into; it is not made here."""
-    target = _possible(path, flag)
+    target = _possible(Path(path).expanduser(), flag)
     nearest = next(place for place in (target, *target.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
         raise UsageError(f"{flag} {path} cannot be written: {nearest} is not a folder")
-    if not os.access(nearest, os.W_OK):
-        raise UsageError(f"{flag} {path} cannot be written: no permission for the folder {nearest}")
+    try:
+        # By trying: root may write anywhere but into a file system that takes no files.
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise UsageError(f"{flag} {path} cannot be written: {nearest}: {error.strerror}") from None
+
+
+def check_new_folder(path: str | os.PathLike[str], flag: str) -> None:
+    """Refuse a folder that holds something already, or that cannot be written."""
+    folder = Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{flag} {path} exists: name a folder that does not, or that is empty")
+    check_folder(path, flag)
 
 
 def _possible(path: str | os.PathLike[str], flag: str) -> Path:
