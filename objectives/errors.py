@@ -65,6 +65,18 @@ class SpecMismatch(ElsaError):
     exit_code = 5
 
 
+class NotReady(ElsaError):
+    """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
+
+    exit_code = 6
+
+
+GROUP_BROKEN = 75
+"""Exit code of a process group that lost one of its processes."""
+TIMED_OUT = 76
+"""Exit code of a worker process whose trial ran too long."""
+
+
 class TrialFailed(Exception):
     """One trial could not be measured; it is recorded as FAIL with this reason and the study goes on."""
 

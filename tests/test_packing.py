@@ -15,8 +15,7 @@ from objectives.pretrained.models import identify
 from study.launching.memory import stored_needs
 from study.specs.study_spec import StudySpec
 from study.workers.gpus import Gpu
-from study.workers.options import Places
-from study.workers.options import Working
+from study.workers.options import Places, Working
 from study.workers.packing import Need, packed, workers_per_gpu
 
 GPU = Gpu(index="0", name="A10", memory_bytes=24 * 10**9, capability=(8, 6))

@@ -16,13 +16,13 @@ import tiny
 from launches import environment, processes, start, wait_until, write_table
 
 from objectives.contract import Attempt, Cell, StorageError
+from objectives.errors import GROUP_BROKEN
 from objectives.training.micro_batches import failure
 from storage.database import Database
 from storage.reading import StoredTrial
 from study.workers import process_group
 from study.workers.process_group import group_environments
 from study.workers.ranks import GroupObjective
-from study.workers.restarts import GROUP_BROKEN
 
 RANK = """
 import json, os, signal, sys, time

@@ -9,10 +9,10 @@ from typing import cast
 from processes import CLEAN
 from stored import create, run
 
+from objectives.errors import TIMED_OUT
 from storage.claims import Claim
 from storage.database import Database
 from study.workers import watchdog
-from study.workers.restarts import TIMED_OUT
 from study.workers.watchdog import Watchdog
 from study.workers.worker import expected_seconds
 

@@ -34,6 +34,7 @@ from objectives.contract import (
     TrialRecord,
     UsageError,
 )
+from objectives.errors import NotReady
 from storage.claims import Claim
 from storage.database import Database
 from storage.overview import read_overview
@@ -41,7 +42,6 @@ from study.protocols.plan import plan_study
 from study.specs.study_spec import StudySpec
 from study.workers.events import Event
 from study.workers.jobs import Job
-from study.workers.readiness import NotReady
 from study.workers.worker import WorkerSummary, run_worker
 
 FAIL = optuna.trial.TrialState.FAIL

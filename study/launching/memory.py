@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from storage.studies import StoredStudy
     from study.launching.arguments import LaunchRequest
     from study.launching.request import StudyRequest
-    from study.workers.options import Places
-    from study.workers.options import Working
+    from study.workers.options import Places, Working
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from objectives.contract import (
     TrialFailed,
     TrialRecord,
 )
+from objectives.errors import GROUP_BROKEN, NotReady
 from objectives.training.micro_batches import needs_less_next_time
 from study.specs.study_spec import StudySpec
 from study.workers.events import Event
@@ -39,8 +40,7 @@ from study.workers.interrupts import SIGNALS, Stopped
 from study.workers.jobs import Job, make_objective
 from study.workers.parent import follow_parent
 from study.workers.process_group import CONTROL
-from study.workers.readiness import NotReady, forget_models, ready
-from study.workers.restarts import GROUP_BROKEN
+from study.workers.readiness import forget_models, ready
 from study.workers.worker import LeaseLost, run_worker
 
 if TYPE_CHECKING:

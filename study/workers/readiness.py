@@ -8,13 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from objectives.contract import ElsaError, Objective
+from objectives.errors import NotReady
 from study.workers import devices
-
-
-class NotReady(ElsaError):
-    """The objective could not be made (no memory, no device): nothing that its cell is to blame for."""
-
-    exit_code = 6
 
 
 def ready(make_objective: Callable[[], Objective]) -> Objective:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from objectives.errors import HubError, SpecMismatch, UsageError
+
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 QUICK_DEATHS = 5
@@ -10,14 +12,8 @@ LONG_LIFE_SECONDS = 600.0
 """Who lived as long as this did not die of how it was started."""
 
 DRAINED = 0
-HOPELESS = (2, 3, 5)
+HOPELESS = (UsageError.exit_code, HubError.exit_code, SpecMismatch.exit_code)
 """Exit codes that the same command will end with again: wrong usage, no model or data, another spec."""
-
-
-GROUP_BROKEN = 75
-"""Exit code of a process group that lost one of its processes."""
-TIMED_OUT = 76
-"""Exit code of a process whose trial ran too long."""
 
 
 class Restarts:

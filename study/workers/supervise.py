@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
+from objectives.errors import GROUP_BROKEN, TIMED_OUT
 from objectives.private_files import own_folder
 from objectives.training.micro_batches import needs_less_next_time
 from study.cli.command import EVENTS
@@ -28,7 +29,7 @@ from study.workers.event_lines import decode
 from study.workers.events import Event
 from study.workers.interrupts import handled_signals
 from study.workers.parent import bind_to_parent
-from study.workers.restarts import DRAINED, GROUP_BROKEN, TIMED_OUT, Restarts
+from study.workers.restarts import DRAINED, Restarts
 
 STOP_SECONDS = 20.0
 """For workers to release their trials before they are killed; they need one, unless a library holds them."""

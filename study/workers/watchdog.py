@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from objectives.errors import TIMED_OUT
 from study.cli.command import duration
-from study.workers.restarts import TIMED_OUT
 
 if TYPE_CHECKING:
     from storage.claims import Claim
