@@ -21,8 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-
-from study.simulation import worlds
+import worlds
 
 THRESHOLD = 0.9
 SURE = 0.9

@@ -19,10 +19,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+import worlds
 
 from objectives.contract import Cell, Recipe
 from study.protocols.units import study_units
-from study.simulation import worlds
 from study.simulation.repeats import Replay, run
 from study.specs.study_spec import StudySpec
 

@@ -18,14 +18,35 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from objectives.demo.corpus import Passage, passages
-from objectives.demo.lexicon import word_classes
+from objectives.demo.consequences import explain, generalise
+from objectives.demo.language import ask, change, draw_scene, feel, opine, tell
+from objectives.demo.lexicon import (
+    ASPECTS,
+    BAD,
+    COLOURS,
+    DISLIKES,
+    GENRES,
+    GOOD,
+    INTRANSITIVE,
+    LIKES,
+    OPPOSITE_ADJECTIVES,
+    OPPOSITE_TEMPERS,
+    PLACES,
+    TOPICS,
+    TOWARDS_ANIMATE,
+    TOWARDS_THINGS,
+    past,
+    plural,
+    third,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +75,84 @@ PHASES = (
     Phase(6, 0.17, 1.5e-3, masked=0.4),
     Phase(12, 0.30, 1e-3, masked=0.4),
 )
+
+
+class Passage(NamedTuple):
+    first: str
+    second: str | None = None
+    follows: bool | None = None
+    """Whether both sentences tell of one scene; None where they do in part, or a word gives it away."""
+
+
+def passages(seed: int | str) -> Iterator[Passage]:
+    """An endless, seeded stream."""
+    rng = Random(f"corpus/{seed}")
+    while True:
+        yield _passage(rng)
+
+
+def _passage(rng: Random) -> Passage:
+    kind = rng.random()
+    if kind < 0.24:
+        return _review(rng)
+    if kind < 0.30:
+        return Passage(*explain(rng, doer=rng.random() < 0.5)[:2])
+    scene = draw_scene(rng, genre=rng.choice(tuple(GENRES)))
+    if rng.random() < 0.1:
+        scene = replace(scene, negated=True)
+    if kind < 0.38:
+        return Passage(tell(rng, scene))
+    if kind < 0.46:
+        return Passage(ask(rng, scene, rng.choice(scene.roles)), tell(rng, scene))
+    if kind < 0.68:
+        return _linked(rng, tell(rng, scene), "namely", tell(rng, scene), follows=True)
+    if kind < 0.78:
+        general = tell(rng, generalise(rng, scene))
+        return _linked(rng, tell(rng, scene), "thus", general, follows=True)
+    other, changes = scene, rng.randint(1, len(scene.roles))
+    for role in rng.sample(scene.roles, changes):
+        other = change(rng, other, role)
+    follows = None if changes < 3 else False
+    return _linked(rng, tell(rng, scene), "meanwhile", tell(rng, other), follows=follows)
+
+
+def _review(rng: Random) -> Passage:
+    polarity = rng.random() < 0.5
+    first = opine(rng, polarity)
+    if rng.random() < 0.3:
+        return Passage(first)
+    second = opine(rng, polarity) if rng.random() < 0.5 else feel(rng, polarity, "it") + " ."
+    return _linked(rng, first, "indeed", second, follows=None)
+
+
+def _linked(rng: Random, first: str, word: str, second: str, *, follows: bool | None) -> Passage:
+    """Now and then a word says how the second sentence goes on from the first."""
+    if rng.random() < 0.4:
+        return Passage(first, f"{word} , {second}")
+    return Passage(first, second, follows)
+
+
+def word_classes() -> list[list[str]]:
+    """Words that can stand in each other's place without breaking grammar."""
+    nouns = [n for genre in GENRES.values() for group in genre.values() for concept in group for n in concept]
+    verbs = [
+        v for group in (TOWARDS_ANIMATE, TOWARDS_THINGS, INTRANSITIVE) for concept in group for v in concept
+    ]
+    qualities = [*OPPOSITE_ADJECTIVES, *OPPOSITE_TEMPERS, *COLOURS]
+    return [
+        nouns,
+        [plural(noun) for noun in nouns],
+        verbs,
+        [third(verb) for verb in verbs],
+        [past(verb) for verb in verbs],
+        [word for concept in qualities for word in concept],
+        [word for place in PLACES for word in (place[0].split("~")[1], *place[1:])],
+        [adjective[0] for adjective in GOOD],
+        [adjective[0] for adjective in BAD],
+        [past(verb[0]) for verb in LIKES],
+        [past(verb[0]) for verb in DISLIKES],
+        [word for concept in (*TOPICS, *ASPECTS) for word in concept],
+    ]
 
 
 def make_tokenizer(out: Path) -> PreTrainedTokenizerFast:

@@ -15,7 +15,7 @@ from objectives.prefix.contents import Content, contents, remove
 from objectives.settings import setting
 from study.cli.command import duration, new_parser, note, run
 from study.cli.flags import add_settings, made
-from study.cli.sizes import size_text
+from study.cli.wording import columns, size_text
 from study.workers.options import Caching
 
 EXAMPLES = """  elsa cache
@@ -100,16 +100,7 @@ def render(folder: Path, found: Sequence[Content]) -> str:
     if not found:
         return total
     head = ("study", "model", "task", "frozen_layers", "size", "last used", "")
-    rows = [head, *map(_row, found)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    lines = [
-        "  ".join(
-            text.rjust(width) if column in (3, 4) else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines, "", total])
+    return "\n".join([*columns([head, *map(_row, found)], right=(3, 4)), "", total])
 
 
 def _row(one: Content) -> tuple[str, ...]:

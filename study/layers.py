@@ -12,6 +12,7 @@ from objectives.settings import setting
 from study.cli.command import new_parser, run
 from study.cli.files import check_file, write_text
 from study.cli.flags import add_settings, made
+from study.cli.wording import columns
 from study.launching.inputs import DEFAULT_MODEL
 
 EXAMPLES = """  elsa layers --model bert-base
@@ -80,22 +81,25 @@ def count_parameters(model: str, labels: int = 2) -> ParameterTable:
 
 
 def render(table: ParameterTable) -> str:
-    rows: list[tuple[str, int, int | None]] = [("embeddings", table.embeddings, -1)]
-    rows += [(f"layer {n}", count, n) for n, count in enumerate(table.layers, 1)]
-    rows += [("pooler", table.pooler, None), ("classifier", table.classifier, None)]
-    lines = [
-        f"{table.model}: {len(table.layers)} layers, {table.total:,} parameters",
-        "",
-        f"{'part':<12}{'parameters':>14}{'share':>9}   frozen_layers  trainable then",
+    parts: list[tuple[str, int, int | None]] = [("embeddings", table.embeddings, -1)]
+    parts += [(f"layer {n}", count, n) for n, count in enumerate(table.layers, 1)]
+    parts += [
+        ("pooler", table.pooler, None),
+        ("classifier", table.classifier, None),
+        ("total", table.total, 0),
     ]
-    for name, count, frozen in rows:
-        line = f"{name:<12}{count:>14,}{count / table.total:>9.2%}"
-        if frozen is not None:
-            line += f"   {frozen:>13}  {table.trainable[frozen]:>14.2%}"
-        lines.append(line)
-    lines.append(f"{'total':<12}{table.total:>14,}{1:>9.2%}   {0:>13}  {1:>14.2%}")
-    lines.append(f"{'':<12}{table.backbone:>14,}  without the classifier")
-    return "\n".join(lines)
+    rows = [["part", "parameters", "share", "frozen_layers", "trainable then"]]
+    for name, count, frozen in parts:
+        then = ["", ""] if frozen is None else [str(frozen), f"{table.trainable[frozen]:.2%}"]
+        rows.append([name, f"{count:,}", f"{count / table.total:.2%}", *then])
+    return "\n".join(
+        [
+            f"{table.model}: {len(table.layers)} layers, {table.total:,} parameters, "
+            f"{table.backbone:,} without the classifier",
+            "",
+            *columns(rows, right=range(1, 5)),
+        ]
+    )
 
 
 def make_parser() -> argparse.ArgumentParser:

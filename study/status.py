@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import signal
 import sys
 import time
@@ -70,9 +71,10 @@ def _text(database: Database, names: Sequence[str], *, as_json: bool, indent: in
     found = standings(database, names)
     if as_json:
         return json.dumps([standing.to_dict() for standing in found], indent=indent)
+    width = shutil.get_terminal_size().columns
     if not found:
         return f"{database.display_url} holds no studies yet"
-    return f"{database.display_url}\n\n" + "\n\n".join(standing.render() for standing in found)
+    return f"{database.display_url}\n\n" + "\n\n".join(standing.render(width) for standing in found)
 
 
 def _watch(database: Database, names: Sequence[str], *, as_json: bool, every: float) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from study.cli.command import add_storage, new_parser, note, run
 from study.cli.files import check_file, write_text
-from study.cli.words import counted
+from study.cli.wording import counted
 
 EXAMPLES = """\
   elsa table > trials.csv

@@ -16,7 +16,7 @@ from objectives.prefix import entries
 from objectives.prefix.entries import Owner, mark_study
 from objectives.prefix.prefix_cache import PrefixCache
 from study import cache, launch, work
-from study.cli.sizes import size_text
+from study.cli.wording import size_text
 
 Shown = pytest.CaptureFixture[str]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import worlds
 from tables import numbered, render, rows, table, words
 from test_operating_points import only
 
@@ -11,7 +12,6 @@ from objectives.contract import UsageError
 from objectives.tasks.metrics import describe
 from study.analysis.analyse import analyse
 from study.analysis.samples import paper_keeps
-from study.simulation import worlds
 
 
 def test_the_papers_filter_changes_means_and_is_counted() -> None:

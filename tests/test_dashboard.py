@@ -159,10 +159,11 @@ def test_a_publisher_in_trouble_says_so_once_and_goes_on(database: Database) -> 
     assert len(told) == 2
 
 
-def test_a_missing_extra_is_a_usage_error() -> None:
+def test_a_missing_extra_is_a_usage_error(database: Database) -> None:
     code = (
         "import sys; sys.modules['optuna_dashboard'] = None\n"
-        "from study.cli.command import run\nfrom study.dashboard import main\nrun(main, [])"
+        "from study.cli.command import run\nfrom study.dashboard import main\n"
+        f"run(main, ['--storage', {database.address.text!r}])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -13,7 +13,6 @@ import processes
 import pytest
 
 from objectives.demo import examples as demo
-from objectives.demo.corpus import passages
 from objectives.tasks.definition import get_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,7 +89,7 @@ def test_masked_words_are_guessed_far_better_than_by_frequency(script: ModuleTyp
     model = AutoModelForPreTraining.from_pretrained(demo.MODEL_PATH)
     words = Counter(
         word
-        for passage in islice(passages("held out"), 1_000)
+        for passage in islice(script.passages("held out"), 1_000)
         for text in filter(None, passage[:2])
         for word in text.split()
     )

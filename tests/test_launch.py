@@ -339,7 +339,7 @@ BAD = {
     "unknown task": (["--task", "mrcp"], 2, "did you mean mrpc"),
     "no task": (["--demo"], 2, "--task is missing"),
     "unknown model folder": ([*BASE, "--model", "./nope"], 2, "./nope: no such folder"),
-    "layers beyond the model": ([*BASE, "--frozen-layers", "0,5"], 2, "5 is beyond tiny-bert, which has 4"),
+    "layers beyond the model": ([*BASE, "--frozen-layers", "0,5"], 2, "5 is beyond ./tiny-bert, which has 4"),
     "empty grid": ([*BASE, "--seeds", "0"], 2, "--seeds names no value"),
     "no number": ([*BASE, "--learning-rates", "fast"], 2, "'fast' is neither a number nor a range"),
     "rate out of range": (
@@ -356,7 +356,7 @@ BAD = {
     "an unwritable report": ([*BASE, "--out", "/proc/report"], 2, "--out /proc/report cannot be written"),
     "an endless number of epochs": ([*BASE, "--epochs", "inf"], 2, "--epochs inf: use a number above 0"),
     "a weight decay below zero": ([*BASE, "--weight-decay", "-1"], 2, "--weight-decay -1.0"),
-    "a seed that no float holds": ([*BASE, "--seeds", f"1,{2**53 + 1}"], 2, "at most 4.29497e+09"),
+    "a seed that no float holds": ([*BASE, "--seeds", f"1,{2**53 + 1}"], 2, "at most 4,294,967,295"),
     "a million workers": ([*BASE, "--workers", "1000000"], 2, "--workers 1000000"),
     "a range without end": ([*BASE, "--frozen-layers", "0-99999999"], 2, "more than 100,000 values"),
     "a name of 300 characters": ([*BASE, "--study", "x" * 300], 2, "1 to 200 printable characters"),

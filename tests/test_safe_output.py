@@ -17,7 +17,7 @@ from study import launch, operating_points, report
 from study import table as table_command
 from study.analysis.analyse import analyse
 from study.cli.files import check_file, check_folder, write_text
-from study.cli.slugs import LONGEST, slug
+from study.cli.wording import LONGEST, slug
 from study.reporting.content import document
 from study.reporting.text import comma_separated, escape, markdown
 

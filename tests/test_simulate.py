@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
 from test_operating_points import only
 
 from objectives.contract import Cell, Outcome, Recipe, UsageError
@@ -20,7 +21,7 @@ from study import protocols, simulate
 from study.analysis.analyse import analyse
 from study.launching.arguments import make_parser
 from study.protocols import adaptive
-from study.simulation import pairs, worlds
+from study.simulation import pairs
 from study.simulation.repeats import replay
 from study.simulation.replaying import Replaying
 from study.simulation.source import likeliest, recordings

@@ -204,7 +204,8 @@ def test_who_is_silent_does_not_count() -> None:
     lost = standing(silent_seconds=SILENT_SECONDS + 1)
     assert lost.seconds_left() is None
     assert "no worker is running a cell now" in lost.render()
-    assert "lost, to be retried" in lost.render()
+    assert "lost, to be retried" in lost.render(width=100)
+    assert max(map(len, lost.render(width=80).splitlines())) <= 80
 
 
 def test_rate_over_the_last_hour() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from objectives.demo.corpus import explain, generalise
+from objectives.demo.consequences import explain, generalise
 from objectives.demo.language import (
     Scene,
     ask,

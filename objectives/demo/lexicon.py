@@ -142,26 +142,3 @@ def past(verb: str) -> str:
     if verb.endswith("e"):
         return verb + "d"
     return verb[:-1] + "ied" if verb[-1] == "y" and verb[-2] not in "aeiou" else verb + "ed"
-
-
-def word_classes() -> list[list[str]]:
-    """Words that can stand in each other's place without breaking grammar."""
-    nouns = [n for genre in GENRES.values() for group in genre.values() for concept in group for n in concept]
-    verbs = [
-        v for group in (TOWARDS_ANIMATE, TOWARDS_THINGS, INTRANSITIVE) for concept in group for v in concept
-    ]
-    qualities = [*OPPOSITE_ADJECTIVES, *OPPOSITE_TEMPERS, *COLOURS]
-    return [
-        nouns,
-        [plural(noun) for noun in nouns],
-        verbs,
-        [third(verb) for verb in verbs],
-        [past(verb) for verb in verbs],
-        [word for concept in qualities for word in concept],
-        [word for place in PLACES for word in (place[0].split("~")[1], *place[1:])],
-        [adjective[0] for adjective in GOOD],
-        [adjective[0] for adjective in BAD],
-        [past(verb[0]) for verb in LIKES],
-        [past(verb[0]) for verb in DISLIKES],
-        [word for concept in (*TOPICS, *ASPECTS) for word in concept],
-    ]

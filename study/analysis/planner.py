@@ -113,7 +113,7 @@ class _Ahead:
     """What more runs would show, with errors taken as normal and only the full model's shared."""
 
     def __init__(self, estimate: Estimate, threshold: float):
-        self._estimate, self._threshold = estimate, threshold
+        self._threshold = threshold
         self._known = np.flatnonzero(np.isfinite(estimate.means))
         self._runs = np.array(estimate.runs, dtype=float)[self._known]
         self._variance = np.diag(estimate.over_seeds)[self._known] * self._runs

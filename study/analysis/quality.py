@@ -19,7 +19,7 @@ from study.analysis.choices import Pairing, Select
 from study.analysis.measure import Measured
 from study.analysis.samples import Counts, DepthRuns, Group, RateRuns, total
 from study.analysis.selection import SelectedBy, selected_by
-from study.cli.words import counted
+from study.cli.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)

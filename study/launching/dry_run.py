@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from objectives.contract import Cell, Recipe
 from study import protocols
 from study.cli.command import duration
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.progress.pace import steps, weight
 from study.workers.jobs import make_objective
 from study.workers.options import Places

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from study import protocols
 from study.cli.command import note
-from study.cli.sizes import size_text
-from study.cli.words import counted
+from study.cli.wording import counted, size_text
 from study.launching.inputs import Launching
 from study.workers.jobs import kept_models
 from study.workers.options import Caching, Places
@@ -40,7 +39,7 @@ def _has_dashboard() -> bool:
 
 def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places) -> int:
     """Print the answer, write the report; 1 where cells have no result. The database is read once."""
-    from study.cli.slugs import slug
+    from study.cli.wording import slug
     from study.reporting.content import analyse_studies, telling
     from study.reporting.publish import publish_last
     from study.reporting.report_files import write

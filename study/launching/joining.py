@@ -12,8 +12,7 @@ from study import protocols
 from study.launching.request import StudyRequest
 from study.launching.settling import Settling, settling, tell
 from study.protocols.plan import plan_study
-from study.specs import extension
-from study.specs.study_spec import StudySpec
+from study.specs.study_spec import StudySpec, check_extension
 from study.workers.jobs import stored_spec
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _planned(database: Database, request: StudyRequest, extend: bool, retry_fail
 
         def check(kept: Mapping[str, Any]) -> None:
             """Of the attributes as they are at the moment of writing: others may extend it, too."""
-            extension.check(request.name, StudySpec.from_json(kept["spec"]), request.spec, lists)
+            check_extension(request.name, StudySpec.from_json(kept["spec"]), request.spec, lists)
 
         wider = request.spec.with_extra(stored_spec(study).extra_cells)
         study.extend(_attributes(wider), wider.space(), check)
@@ -90,7 +89,7 @@ def _planned(database: Database, request: StudyRequest, extend: bool, retry_fail
 def _accept(database: Database, request: StudyRequest, stored: StudySpec, *, extend: bool) -> None:
     if extend:
         lists = protocols.get(request.spec.protocol).extendable
-        extension.check(request.name, stored, request.spec, lists)
+        check_extension(request.name, stored, request.spec, lists)
     elif differences := stored.differences(request.spec):
         raise SpecMismatch(
             f"{request.name} in {database.display_url} was made from another spec: {'; '.join(differences)} "

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.launching import here
 from study.launching.arguments import LaunchRequest
 from study.launching.finishing import finish, publishing, tell_cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, UsageError
 from study.cli.command import note
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.launching.request import StudyRequest
 from study.specs.study_spec import StudySpec
 

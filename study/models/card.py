@@ -13,7 +13,7 @@ from objectives.data.readers import hub_parts
 from objectives.locations import is_hub, is_path
 from objectives.tasks.metrics import describe, display_name
 from study.analysis.costs import costs
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import names
 from study.reporting.content import telling
 from study.reporting.text import escape, markdown

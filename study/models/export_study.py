@@ -36,7 +36,7 @@ def export(
     if spec.recorded:
         raise UsageError(f"{study.name} was answered from a trial table: nothing was trained to export")
     reading = read_studies([study])
-    choice = choose(reading, spec, study.trials(), wanted)
+    choice = choose(reading, spec, reading.trials[study.name], wanted)
     say(f"{study.name}: {choice.why}: {choice.cell}, {choice.record.metric} {choice.record.score:.4f}")
     model, record, comparison = _kept(spec, choice, places, say) or _retrained(spec, choice, places, say)
     say(comparison)

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from study.cli.command import duration
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.progress.standing import Standing, read_standing
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from study.cli.command import duration
 from study.progress.board import Board, Row
+from study.progress.standing import brief
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from objectives.contract import Cell
     from study.workers.events import Event
 
 
@@ -88,7 +88,7 @@ def _texts(board: Board, worker: str, row: Row) -> list[str]:
     return [
         _short(worker),
         *([row.study] if board.several else []),
-        _brief(row.cell) if row.cell is not None else row.doing,
+        brief(row.cell) if row.cell is not None else row.doing,
         _progress(row) if running else "",
         f"{row.loss:.3f}" if running and row.loss is not None else "",
         f"{row.score:.4f}" if running and row.score is not None else "",
@@ -96,12 +96,6 @@ def _texts(board: Board, worker: str, row: Row) -> list[str]:
         duration(left) if left is not None else "",
         str(row.finished),
     ]
-
-
-def _brief(cell: Cell) -> str:
-    """A cell in few enough characters for one line of a narrow terminal."""
-    size = "" if cell.train_size is None else f", {cell.train_size} examples"
-    return f"{cell.frozen_layers} frozen, {cell.learning_rate:g}, seed {cell.seed}{size}"
 
 
 def _progress(row: Row) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell
 from storage.terms import Terms
 from study import protocols
 from study.cli.command import duration
-from study.cli.words import counted
+from study.cli.wording import columns, counted
 from study.progress.pace import Timing
 from study.specs.study_spec import StudySpec
 
@@ -122,7 +123,7 @@ class Standing:
             "failures": [_flat(failure) for failure in found.failures],
         }
 
-    def render(self) -> str:
+    def render(self, width: int = 80) -> str:
         found = self.overview
         counts = found.counts
         lines = [
@@ -134,15 +135,16 @@ class Standing:
             metric = self.spec.metric if self.spec else "value"
             lines.append(f"  best {metric} {found.best[1]:.4f} at {found.best[0]}")
         lines.append(f"  {self._pace()}")
-        lines += _columns(self._workers())
+        lines += columns(self._workers(), indent="    ", width=width)
         if found.failures:
             lines.append(f"  {found.failed_trials} failed trials, the newest first:")
-            lines += [
-                f"    {duration(failure.seconds_ago or 0)} ago, trial {failure.number} ({failure.cell}), "
+            told = (
+                f"{duration(failure.seconds_ago or 0)} ago, trial {failure.number} ({failure.cell}), "
                 f"try {failure.attempt} on {failure.worker}, "
                 f"{'given up' if failure.final else 'tried again'}: {failure.reason}"
                 for failure in found.failures
-            ]
+            )
+            lines += [fill(text, width, initial_indent="    ", subsequent_indent="      ") for text in told]
         return "\n".join(lines)
 
     def _marks(self) -> str:
@@ -170,7 +172,7 @@ class Standing:
             table.append(
                 [
                     trial.worker,
-                    str(trial.cell),
+                    brief(trial.cell),
                     str(trial.attempt),
                     duration(trial.seconds),
                     "" if not trial.evaluations or epoch is None else f"{epoch:g}",
@@ -179,6 +181,12 @@ class Standing:
                 ]
             )
         return table
+
+
+def brief(cell: Cell) -> str:
+    """A cell in few enough characters for one line of a narrow terminal."""
+    size = "" if cell.train_size is None else f", {cell.train_size} examples"
+    return f"{cell.frozen_layers} frozen, {cell.learning_rate:g}, seed {cell.seed}{size}"
 
 
 def _heard(silent_seconds: float | None, grace_seconds: float) -> str:
@@ -191,14 +199,6 @@ def _heard(silent_seconds: float | None, grace_seconds: float) -> str:
 def _flat(item: Any) -> Mapping[str, Any]:
     fields = asdict(item)
     return {**fields.pop("cell"), **fields}
-
-
-def _columns(table: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "    " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    ]
 
 
 def read_standing(study: StoredStudy) -> Standing:

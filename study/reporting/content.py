@@ -14,19 +14,15 @@ from study.analysis.costs import CurveCosts, costs
 from study.analysis.tested_points import tested
 from study.cli.command import default_display
 from study.cli.flags import command_line
-from study.cli.slugs import slug
-from study.cli.words import counted
+from study.cli.wording import counted, slug
 from study.reporting import figure_costs, figure_quality, figure_rates, figure_runs, making, names, tables
 from study.reporting import paper_tables as beside
 from study.reporting import point_tables as points
 from study.reporting.answer import answers, facts
+from study.reporting.answer_tables import settle_table, tested_table
 from study.reporting.document import Block, Bullets, Chart, Code, Document, Remark, Section, Table, Words
-from study.reporting.failures import failures_table
 from study.reporting.remarks import caveats, notes
 from study.reporting.series import Series
-from study.reporting.settle_table import settle_table
-from study.reporting.size_tables import low_resource_tables
-from study.reporting.tested_table import tested_table
 from study.specs.study_spec import MARKS
 from study.trials.provenance import Provenance
 
@@ -239,7 +235,7 @@ def _low_resource(analysis: Analysis) -> Section | None:
         return None
     series = Series(analysis.curves)
     blocks: list[Block] = [*figure_runs.low_resource(curves, series)]
-    blocks += low_resource_tables(low.summaries(curves), series)
+    blocks += tables.low_resource_tables(low.summaries(curves), series)
     return Section("low-resource", "Few training examples", tuple(blocks))
 
 
@@ -264,7 +260,7 @@ def _trust(table: pd.DataFrame | None, analysis: Analysis, provenance: Provenanc
         f"{counts.removed:,} filtered out."
     )
     blocks: list[Block] = [Bullets(caveats(analysis, provenance)), Words(states)]
-    blocks.append(failures_table(table, analysis))
+    blocks.append(tables.failures_table(table, analysis))
     found = notes(analysis)
     if found:
         blocks += [Words("Notes of the analysis:"), Bullets(found)]

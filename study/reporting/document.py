@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, cast
 
-from study.cli.slugs import slug
+from study.cli.wording import slug
 
 Value = str | int | float | bool | None
 Figure = dict[str, Any]

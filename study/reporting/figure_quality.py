@@ -9,7 +9,7 @@ from study.analysis.analyse import Analysis
 from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series, curve_key

@@ -7,7 +7,7 @@ from typing import Any
 
 from objectives.depths import depth_name
 from study.analysis.quality import Curve, RateScore
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import marks, names, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series

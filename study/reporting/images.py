@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from study.cli.slugs import slug
+from study.cli.wording import slug
 from study.reporting.composite import composite
 from study.reporting.document import Chart
 

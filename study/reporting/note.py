@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from objectives.depths import ranges
 from study import protocols
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import making, names
 from study.reporting.content import telling
 from study.reporting.document import Code, Document, Row, Section, Table, Words, label

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import theme
 from study.reporting.document import Document, Key
 

@@ -81,7 +81,7 @@ class _Drawn:
 
 def _figures(analysis: Analysis | None, spec: StudySpec) -> dict[str, Figure]:
     """Quality, and score by depth and rate: one figure per panel, since the dashboard's places are small."""
-    from study.cli.slugs import slug
+    from study.cli.wording import slug
     from study.reporting import figure_quality, figure_rates
     from study.reporting.composite import single
     from study.reporting.page import rounded

@@ -10,7 +10,7 @@ from study import protocols
 from study.analysis.analyse import Analysis
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.reporting import names
 from study.reporting.answer import majority_keeps
 from study.reporting.document import Remark

@@ -9,7 +9,7 @@ from study.analysis.analyse import Analysis
 from study.analysis.model_points import ModelPoint
 from study.analysis.planner import POWER, SETTLED, SettlePlan
 from study.analysis.points import OperatingPoint
-from study.cli.words import counted
+from study.cli.wording import counted
 
 MOSTLY = 0.5
 """Of the doubt; where the test set's part is larger, more test data helps more than more seeds."""

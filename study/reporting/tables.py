@@ -1,19 +1,27 @@
-"""The report's tables of every depth: its quality and its cost."""
+"""The report's tables of every depth (quality, cost, by train size), and of trials by state."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
+from objectives.depths import depth_name
 from study.analysis.analyse import Analysis
 from study.analysis.costs import CostName, CurveCosts, DepthCost
 from study.analysis.quality import Curve, DepthScore
-from study.cli.sizes import size_text
+from study.analysis.train_sizes import Summary
+from study.cli.wording import size_text
 from study.reporting import names
 from study.reporting.document import Column, Row, Table, Value, label
 from study.reporting.names import UNKNOWN
 from study.reporting.series import Series
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LONG = 14
 """Rows of a table of depths that is closed at first."""
@@ -172,3 +180,96 @@ def _seconds(value: float | None) -> str:
 
 def _bytes(value: float | None) -> str:
     return UNKNOWN if value is None else size_text(value)
+
+
+def low_resource_tables(rows: Sequence[Summary], series: Series) -> list[Table]:
+    """One per model, task and metric, the best mean of each train size marked."""
+    return [_size_table(own, name, series) for name, own in series.by_metric(rows)]
+
+
+def _size_table(rows: Sequence[Summary], name: str, series: Series) -> Table:
+    first, whose = rows[0], series.name(rows[0])
+    return Table(
+        name=f"low_resource_{name}",
+        title=f"{whose} on {names.task_name(first.task)}: {names.metric_name(first.metric)} by train size",
+        columns=(
+            *place(series, hidden=PLACE),
+            label("frozen_layers", "frozen", show=depth_name, key=True),
+            *(Column(name, name, show=score) for name in ("mean", "median", "std", "min", "max")),
+            Column("replicates", "runs"),
+            Column("learning_rate", "rate", show=names.rate),
+            label("best", shown=False),
+        ),
+        rows=tuple(
+            Row(
+                r,
+                group=f"{names.size_name(r.train_size)} examples",
+                marked=frozenset({"mean"} if r.best else ()),
+            )
+            for r in rows
+        ),
+        folded=len(rows) > 40,
+        note="The best mean is marked." + ("" if first.chance is None else f" Chance is {first.chance:.4f}."),
+    )
+
+
+def failures_table(table: pd.DataFrame | None, analysis: Analysis) -> Table:
+    """A row per study, model and task."""
+    series, reasons = Series(analysis.curves), _reasons(table)
+    seldom = (
+        _counted("failed_cells", "cells never completed"),
+        _counted("diverged", "diverged"),
+        _counted(
+            "collapsed",
+            "collapsed",
+            note="Collapsed: runs that learned nothing beside others that did; they are not in the means.",
+        ),
+        _counted("unfinished", "not finished"),
+        _counted("removed", "filtered out"),
+    )
+    failed = _counted("failed", "failed trials", seldom=False, note=_FAILED)
+    columns = (
+        *place(series),
+        _counted("complete", "complete", seldom=False),
+        failed,
+        *seldom,
+        label(
+            "reasons", get=lambda c: reasons.get((c.study or "", c.model, c.task, c.train_size)), seldom=True
+        ),
+    )
+    rows = tuple(Row(curve) for curve in series.ordered(analysis.curves))
+    troubled = any(column.value(row.item) for column in (failed, *seldom) for row in rows)
+    return Table(
+        name="failures",
+        title="Trials by state",
+        columns=columns,
+        rows=rows,
+        folded=not troubled or len(rows) > LONG,
+        note="States that no trial is in have no column.",
+    )
+
+
+_FAILED = "Failed trials include those whose cell was completed by a retry."
+
+
+def _counted(name: str, title: str, *, seldom: bool = True, note: str = "") -> Column:
+    return Column(name, title, get=attrgetter(f"counts.{name}"), seldom=seldom, note=note)
+
+
+def _reasons(table: pd.DataFrame | None) -> dict[tuple[str, str, str, int | None], str]:
+    """The commonest reasons of failed trials, by study, model, task and train size."""
+    import pandas as pd
+
+    if table is None or "reason" not in table:
+        return {}
+    failed = table[(table["state"] == "FAIL") & table["reason"].notna()]
+    studies = failed["study"].fillna("").astype(str) if "study" in failed else [""] * len(failed)
+    sizes = [None if size is pd.NA else int(size) for size in failed["train_size"]]
+    counted: defaultdict[tuple[str, str, str, int | None], Counter[str]] = defaultdict(Counter)
+    for *where, reason in zip(studies, failed["model"], failed["task"], sizes, failed["reason"], strict=True):
+        if reason != "":
+            counted[tuple(where)][str(reason)[:120]] += 1
+    return {
+        where: "; ".join(f"{count}× {reason}" for reason, count in found.most_common(5))
+        for where, found in counted.items()
+    }

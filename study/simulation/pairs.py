@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from objectives.depths import tuned_layers
 from study import protocols
 from study.analysis.planner import SETTLED
-from study.cli.words import counted
+from study.cli.wording import columns, counted
 from study.simulation.repeats import Replay, replay
 from study.simulation.replaying import Replaying
 from study.simulation.source import SET_SHARE, Recording, recordings
@@ -137,16 +137,15 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
 def text(pairs: Sequence[Pair], asked: Replaying) -> str:
     """A table for people: tuned layers, exhaustive and found."""
     figures = to_json(pairs)
-    head = ("model", "task", "exhaustive", "agree", "exact", "itself", "p>=0.9", "cells", "compute", "idle")
-    lines = ["{:<16}{:<10}{:>10}  {:>6} {:>6} {:>6} {:>6} {:>6} {:>8} {:>6}  answers".format(*head)]
-    for pair, row in zip(pairs, figures["pairs"], strict=True):
+    names = ("agreement", "exact", "exact_itself", "sure", "cells", "compute", "idle")
+    shapes = ("{:.1%}", "{:.1%}", "{:.1%}", "{:.0%}", "{:.1f}", "{:.1%}", "{:.1%}")
+    rows = [("model", "task", "exhaustive", "agree", "exact", "itself", "p>=0.9", *names[4:], "answers")]
+    for row in figures["pairs"]:
         answers = " ".join(f"{tuned}:{share:.0%}" for tuned, share in row["answers"].items())
-        task = pair.recording.task + (f"/{row['train_size']}" if row["train_size"] else "")
-        lines.append(
-            f"{row['model']:<16}{task:<10}{row['exhaustive_tuned_layers']!s:>10}  {row['agreement']:>6.1%} "
-            f"{row['exact']:>6.1%} {row['exact_itself']:>6.1%} {row['sure']:>6.0%} {row['cells']:>6.1f} "
-            f"{row['compute']:>8.1%} {row['idle']:>6.1%}  {answers}"
-        )
+        task = row["task"] + (f"/{row['train_size']}" if row["train_size"] else "")
+        numbers = (shape.format(row[name]) for name, shape in zip(names, shapes, strict=True))
+        rows.append((row["model"], task, str(row["exhaustive_tuned_layers"]), *numbers, answers))
+    lines = columns(rows, right=range(2, 10))
     right = "–" if figures["sure_and_right"] is None else f"{figures['sure_and_right']:.1%}"
     lines += [
         f"{asked.protocol}, {len(pairs)} pairs x {asked.repeats} repeats, prefix {asked.prefix}, "

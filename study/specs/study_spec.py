@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from objectives import settings
-from objectives.contract import Cell, Recipe, UsageError
+from objectives.contract import Cell, Recipe, SpecMismatch, UsageError
 from objectives.settings import setting
 from study.cli import lists
 
@@ -210,6 +210,32 @@ class StudySpec:
             for name in dict.fromkeys([*mine, *theirs])
             if mine.get(name) != theirs.get(name) and name not in PLACES
         ]
+
+
+def check_extension(name: str, stored: StudySpec, wanted: StudySpec, growing: Sequence[str]) -> None:
+    """Raise an error unless the stored study can become the wanted one; `growing` are its lists.
+
+    How trials are trained stays as it was, so that old and new ones compare.
+    """
+    if not growing:
+        raise UsageError(
+            f"--extend: --protocol {wanted.protocol} has chosen its cells by the lists that it had; "
+            "start another --study"
+        )
+    for item in growing:
+        missing = [value for value in getattr(stored, item) if value not in getattr(wanted, item)]
+        if missing:
+            flag = f"--{item.replace('_', '-')}"
+            raise UsageError(
+                f"--extend only adds: {flag} lacks {', '.join(f'{value:g}' for value in missing)}, "
+                f"which {name} has"
+            )
+    grown = replace(stored, **{item: getattr(wanted, item) for item in growing})
+    if differences := grown.differences(wanted):
+        raise SpecMismatch(
+            f"{name} was made from another spec: {'; '.join(differences)} (there -> here); "
+            f"--extend adds to {', '.join(growing)} and changes nothing else"
+        )
 
 
 def _flat(spec: StudySpec) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from study.trials.provenance import Provenance
 if TYPE_CHECKING:
     import pandas as pd
 
+    from storage.reading import StoredTrial
     from storage.studies import StoredStudy
 
 
@@ -42,6 +43,8 @@ class Reading:
     """What is known of each cell, by study, where `read_studies` read it."""
     predictions: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """What trials answered to each test example, packed, by study and trial; where it was asked for."""
+    trials: Mapping[str, Sequence[StoredTrial]] = field(default_factory=dict)
+    """The trials themselves, by study, where `read_studies` read them."""
 
     def spec(self, study: str) -> StudySpec:
         return dict(self.provenance.studies)[study]
@@ -90,7 +93,8 @@ def read_studies(studies: Sequence[StoredStudy]) -> Reading:
     """The very studies that are given, whatever files have their names; perhaps without any trial yet."""
     readings = [_read_study(study, predictions=True) for study in studies]
     outcomes = {study.name: study.outcomes() for study in studies}
-    return replace(_together(readings), outcomes=outcomes)
+    trials = {name: found for reading in readings for name, found in reading.trials.items()}
+    return replace(_together(readings), outcomes=outcomes, trials=trials)
 
 
 def default_storage(storage: str | None) -> str | None:
@@ -148,6 +152,7 @@ def _read_study(study: StoredStudy, predictions: bool) -> Reading:
         trial_table.from_trials(study.name, described, trials, source=place),
         provenance.of_trials(study.name, described, trials, storage=place),
         predictions={(study.name, n): text for n, text in study.predictions().items()} if predictions else {},
+        trials={study.name: trials},
     )
 
 

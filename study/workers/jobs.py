@@ -16,7 +16,7 @@ from objectives.prefix.entries import Owner, mark_study
 from objectives.training.checkpoints import Checkpoints
 from objectives.training.kept import KeptModels
 from study.cli.command import note
-from study.cli.slugs import slug
+from study.cli.wording import slug
 from study.specs.study_spec import StudySpec
 from study.workers.options import Places
 

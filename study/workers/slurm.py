@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from objectives.contract import UsageError
 from objectives.private_files import own_folder
 from study.cli.command import note
-from study.cli.words import counted
+from study.cli.wording import counted
 from study.protocols.plan import plan_study
 from study.workers.devices import VISIBLE
 from study.workers.interrupts import STOPPED

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.cli.command import note
-from study.cli.slugs import slug
+from study.cli.wording import slug
 from study.workers.events import Event
 from study.workers.trackers import TRACKERS, TrackedRun
 

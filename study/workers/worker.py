@@ -41,8 +41,9 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 PLANNING_PAUSE = 10
-STEPPED_SECONDS = 1.0
 """Times as long as the last plan took (waiting for the lock included), while others still run cells."""
+STEPPED_SECONDS = 1.0
+"""Between two events that tell of training steps."""
 
 
 @dataclass(kw_only=True)
