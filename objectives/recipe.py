@@ -12,7 +12,7 @@ AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(settings.Checked):
     epochs: float = setting(3, help="passes over the training data", above=0, most=10_000, everyday=True)
     batch_size: int = setting(
         16, help="examples per optimiser step, over all processes", least=1, most=1_000_000, everyday=True
@@ -64,6 +64,3 @@ class Recipe:
     accuracy: bool = setting(
         False, help="score by accuracy whatever the task's first metric is", is_flag=False
     )
-
-    def __post_init__(self) -> None:
-        settings.check(self)

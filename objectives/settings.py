@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from objectives.errors import UsageError
 
@@ -193,12 +193,19 @@ def check(instance: Any) -> None:
         item.check(getattr(instance, item.name))
 
 
-def check_alone(instance: Any, *names: str) -> None:
-    """Refuse an instance with more than one of these settings."""
-    given = [name for name in names if getattr(instance, name) not in (None, False)]
-    if len(given) > 1:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise UsageError(f"{flags} exclude each other: leave one of them out")
+class Checked:
+    """For dataclasses of settings: refuses values out of bounds, and two that exclude each other."""
+
+    alone: ClassVar[tuple[tuple[str, ...], ...]] = ()
+    """Names of settings of which one may be given."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        for names in self.alone:
+            given = [name for name in names if getattr(self, name) not in (None, False)]
+            if len(given) > 1:
+                flags = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+                raise UsageError(f"{flags} exclude each other: leave one of them out")
 
 
 def shortened(value: Any, most: int = 60) -> str:

@@ -26,27 +26,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from objectives.demo import lexicon
 from objectives.demo.consequences import explain, generalise
 from objectives.demo.language import ask, change, draw_scene, feel, opine, tell
-from objectives.demo.lexicon import (
-    ASPECTS,
-    BAD,
-    COLOURS,
-    DISLIKES,
-    GENRES,
-    GOOD,
-    INTRANSITIVE,
-    LIKES,
-    OPPOSITE_ADJECTIVES,
-    OPPOSITE_TEMPERS,
-    PLACES,
-    TOPICS,
-    TOWARDS_ANIMATE,
-    TOWARDS_THINGS,
-    past,
-    plural,
-    third,
-)
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +79,7 @@ def _passage(rng: Random) -> Passage:
         return _review(rng)
     if kind < 0.30:
         return Passage(*explain(rng, doer=rng.random() < 0.5)[:2])
-    scene = draw_scene(rng, genre=rng.choice(tuple(GENRES)))
+    scene = draw_scene(rng, genre=rng.choice(tuple(lexicon.GENRES)))
     if rng.random() < 0.1:
         scene = replace(scene, negated=True)
     if kind < 0.38:
@@ -134,24 +116,33 @@ def _linked(rng: Random, first: str, word: str, second: str, *, follows: bool | 
 
 def word_classes() -> list[list[str]]:
     """Words that can stand in each other's place without breaking grammar."""
-    nouns = [n for genre in GENRES.values() for group in genre.values() for concept in group for n in concept]
-    verbs = [
-        v for group in (TOWARDS_ANIMATE, TOWARDS_THINGS, INTRANSITIVE) for concept in group for v in concept
+    nouns = [
+        n
+        for genre in lexicon.GENRES.values()
+        for group in genre.values()
+        for concept in group
+        for n in concept
     ]
-    qualities = [*OPPOSITE_ADJECTIVES, *OPPOSITE_TEMPERS, *COLOURS]
+    verbs = [
+        v
+        for group in (lexicon.TOWARDS_ANIMATE, lexicon.TOWARDS_THINGS, lexicon.INTRANSITIVE)
+        for concept in group
+        for v in concept
+    ]
+    qualities = [*lexicon.OPPOSITE_ADJECTIVES, *lexicon.OPPOSITE_TEMPERS, *lexicon.COLOURS]
     return [
         nouns,
-        [plural(noun) for noun in nouns],
+        [lexicon.plural(noun) for noun in nouns],
         verbs,
-        [third(verb) for verb in verbs],
-        [past(verb) for verb in verbs],
+        [lexicon.third(verb) for verb in verbs],
+        [lexicon.past(verb) for verb in verbs],
         [word for concept in qualities for word in concept],
-        [word for place in PLACES for word in (place[0].split("~")[1], *place[1:])],
-        [adjective[0] for adjective in GOOD],
-        [adjective[0] for adjective in BAD],
-        [past(verb[0]) for verb in LIKES],
-        [past(verb[0]) for verb in DISLIKES],
-        [word for concept in (*TOPICS, *ASPECTS) for word in concept],
+        [word for place in lexicon.PLACES for word in (place[0].split("~")[1], *place[1:])],
+        [adjective[0] for adjective in lexicon.GOOD],
+        [adjective[0] for adjective in lexicon.BAD],
+        [lexicon.past(verb[0]) for verb in lexicon.LIKES],
+        [lexicon.past(verb[0]) for verb in lexicon.DISLIKES],
+        [word for concept in (*lexicon.TOPICS, *lexicon.ASPECTS) for word in concept],
     ]
 
 

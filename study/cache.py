@@ -57,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removal:
+class Removal(settings.Checked):
+    alone = (("remove", "finished", "unused_for"),)
+
     remove: str | None = setting(
         None, metavar="STUDY", help="remove the states of this study that no unfinished study shares"
     )
@@ -69,9 +71,6 @@ class Removal:
         least=0,
         most=36_500,
     )
-
-    def __post_init__(self) -> None:
-        settings.check_alone(self, "remove", "finished", "unused_for")
 
     def __bool__(self) -> bool:
         return self != Removal()

@@ -21,16 +21,15 @@ EXAMPLES = """  elsa layers --model bert-base
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counting:
+class Counting(settings.Checked):
+    alone = (("model", "demo"),)
+
     model: str | None = setting(
         None, metavar="NAME", help="hub name, short name or folder", default_text=DEFAULT_MODEL
     )
     demo: bool = setting(False, help="the embedded demo model")
     labels: int = setting(2, help="classes of the task; 1 for a regression", least=1, most=100_000)
     json: str | None = setting(None, metavar="FILE", help="write the table there as JSON")
-
-    def __post_init__(self) -> None:
-        settings.check_alone(self, "model", "demo")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class LaunchRequest:
 
     @property
     def protocol(self) -> protocols.Protocol:
-        return protocols.get(self.grid.get("protocol", protocols.Grid.name))
+        return protocols.get(self.grid["protocol"])
 
     @property
     def storage(self) -> str:
@@ -131,13 +131,12 @@ def _request(given: Callable[[type], dict[str, Any]], definition: Any = None) ->
         raise UsageError(f"{DEFINITION} is {shortened(definition)}: use a table, as in a task file")
     grid = given(StudySpec)
     inputs = Inputs(**given(Inputs), definition=definition)
-    if inputs.quick:
-        grid.setdefault("protocol", quick.PROTOCOL)
+    grid.setdefault("protocol", quick.PROTOCOL if inputs.quick else protocols.Grid.name)
     request = LaunchRequest(
         inputs=inputs,
         grid=grid,
         recipe=given(Recipe),
-        protocol_settings=protocols.own_settings(grid.get("protocol", protocols.Grid.name), given),
+        protocol_settings=protocols.own_settings(grid["protocol"], given),
         launching=Launching(**given(Launching)),
         leasing=Leasing(**given(Leasing)),
         working=Working(**given(Working)),

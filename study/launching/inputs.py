@@ -150,7 +150,7 @@ class Launching:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leasing:
+class Leasing(settings.Checked):
     """On which terms workers share a study; they stay with the study, and joining workers take them over."""
 
     heartbeat: float | None = setting(
@@ -177,6 +177,3 @@ class Leasing:
         least=0,
         most=1000,
     )
-
-    def __post_init__(self) -> None:
-        settings.check(self)

@@ -194,7 +194,7 @@ def _grid(request: LaunchRequest, defaults: Defaults) -> dict[str, Any]:
 
         one = len(defaults.learning_rates) == 1
         usual["learning_rates"] = (RATES[len(RATES) // 2],) if one else RATES
-    return {"protocol": request.protocol.name, **usual, **request.grid}
+    return {**usual, **request.grid}
 
 
 def _chosen_metric(request: LaunchRequest) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from objectives.contract import Cell, TrialRecord, UsageError
-from study.models.wanted import DEFAULT_THRESHOLD, Wanted
+from study.analysis.choices import THRESHOLDS
+from study.models.wanted import Wanted
 from study.reporting.content import analyse_studies
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def choose(reading: Reading, spec: StudySpec, trials: Sequence[StoredTrial], wan
     """The run of the operating point; the median one of its seeds, unless told otherwise."""
     if not any(trial.record is not None for trial in trials):
         raise UsageError("the study has no complete trial yet: run it first")
-    share = wanted.threshold or DEFAULT_THRESHOLD
+    share = wanted.threshold or THRESHOLDS[0]
     given = {} if wanted.threshold is None and wanted.frozen_layers is not None else {"thresholds": [share]}
     analysis = analyse_studies(reading, **given)
     curve = _curve(analysis, wanted.train_size)

@@ -8,16 +8,16 @@ from objectives import settings
 from objectives.settings import setting
 from study.analysis.choices import THRESHOLDS
 
-DEFAULT_THRESHOLD = THRESHOLDS[0]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class Wanted(settings.Checked):
+    alone = (("threshold", "frozen_layers"), ("seed", "best"))
+
     threshold: float | None = setting(
         None,
         metavar="SHARE",
         help="of the full quality that is kept",
-        default_text=f"{DEFAULT_THRESHOLD:g}",
+        default_text=f"{THRESHOLDS[0]:g}",
         above=0,
         most=1,
     )
@@ -27,8 +27,3 @@ class Wanted:
     train_size: int | None = setting(
         None, metavar="N", help="of a study of several", default_text="the largest"
     )
-
-    def __post_init__(self) -> None:
-        settings.check(self)
-        settings.check_alone(self, "threshold", "frozen_layers")
-        settings.check_alone(self, "seed", "best")

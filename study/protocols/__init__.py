@@ -17,20 +17,7 @@ from study.protocols.outcomes import not_final
 from study.protocols.paper import Paper
 from study.specs.study_spec import StudySpec
 
-__all__ = [
-    "Adaptive",
-    "Defaults",
-    "Grid",
-    "Paper",
-    "Protocol",
-    "Subject",
-    "default_texts",
-    "explained",
-    "get",
-    "known",
-    "own_groups",
-    "own_settings",
-]
+__all__ = ["Adaptive", "Defaults", "Grid", "Paper", "Protocol", "Subject"]
 
 BUILT_IN: tuple[Protocol, ...] = (Grid(), Paper(), LowResource(), Adaptive())
 ENTRY_POINTS = "elsa.protocols"

@@ -13,7 +13,7 @@ from study.protocols.units import Prefix
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replaying(AdaptiveSettings):
+class Replaying(AdaptiveSettings, settings.Checked):
     """What is replayed, and how often; threshold and rates are asked of every protocol's runs."""
 
     protocol: str = setting(
@@ -24,6 +24,3 @@ class Replaying(AdaptiveSettings):
     prefix: Prefix = setting(Recipe.prefix, help="how frozen layers are run, for the compute")
     seed: int = setting(0, help="of the resampling", least=0, most=2**32 - 1)
     json: str | None = setting(None, metavar="OUT", help="write the figures there")
-
-    def __post_init__(self) -> None:
-        settings.check(self)

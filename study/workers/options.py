@@ -57,7 +57,7 @@ class Working:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caching:
+class Caching(settings.Checked):
     cache_dir: str = setting(
         DEFAULT_CACHE,
         metavar="DIR",
@@ -72,9 +72,6 @@ class Caching:
         read=lists.size_in_bytes,
         least=0,
     )
-
-    def __post_init__(self) -> None:
-        settings.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ class Keeping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answering:
+class Answering(settings.Checked):
     """How a recorded study answers its cells."""
 
     recorded_delay: float = setting(
@@ -143,9 +140,6 @@ class Answering:
     recorded_failure_rate: float = setting(
         0.0, metavar="P", help="share of recorded cells that fail, each try anew", least=0, below=1
     )
-
-    def __post_init__(self) -> None:
-        settings.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ def minutes(text: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slurm:
+class Slurm(settings.Checked):
     slurm: bool = setting(False, help="plan here and run the workers as a Slurm job array", everyday=True)
     slurm_workers: int = setting(
         1, metavar="N", help="jobs, each with one worker", least=1, most=100_000, everyday=True
@@ -71,9 +71,6 @@ class Slurm:
         (), metavar="KEY=VALUE", help="any other option of sbatch, such as account=nlp", repeat=True
     )
     wait: bool = setting(False, help="with --slurm: stay until all cells are finished, then report")
-
-    def __post_init__(self) -> None:
-        settings.check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
