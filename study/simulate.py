@@ -22,7 +22,9 @@ TOLD = ("protocol", "workers", "repeats", "prefix", "select", "threshold", "conf
 def main(argv: Sequence[str] | None = None) -> int:
     parser = new_parser("simulate", __doc__ or "", EXAMPLES)
     parser.add_argument("table", nargs="+", metavar="TABLE.csv", help="trial tables to replay")
-    add_settings(parser, "the replay", Replaying)
+    add_settings(
+        parser, "the replay", Replaying, description="--threshold and --select hold for every protocol"
+    )
     others = [group for group in protocols.own_groups() if group is not AdaptiveSettings]
     add_settings(parser, "settings of other protocols", *others)
     arguments = parser.parse_args(argv)

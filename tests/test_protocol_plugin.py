@@ -103,6 +103,7 @@ def test_a_protocol_of_ones_own_is_seen_everywhere(plugin: Path) -> None:
     )
     assert "every nth depth of the grid" in usage
     assert "--stride N" in all_flags
+    assert "--storage-file FILE" in all_flags
     assert "mrpc-bert-base-every-nth: 4 cells" in dry
     assert "frozen_layers=4" in dry
     assert "frozen_layers=2" not in dry

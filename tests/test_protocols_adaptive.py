@@ -25,6 +25,8 @@ RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 Score = Callable[[Cell], float]
 OWN = {"select", "threshold", "confidence", "budget"}
 
+SEARCH = adaptive.Adaptive()
+
 
 def make_spec(layers: int = 12, **changes: object) -> StudySpec:
     spec = StudySpec(
@@ -72,7 +74,7 @@ def search(
         running = [cell for cell, outcome in outcomes.items() if outcome.state == "RUNNING"]
         waiting = [cell for cell, outcome in outcomes.items() if outcome.state == "WAITING"]
         if len(running) < workers and not waiting:
-            wanted = adaptive.wanted(spec, list(outcomes.values()))
+            wanted = SEARCH.wanted(spec, list(outcomes.values()))
             assert len(wanted) == len(set(wanted))
             waiting = [cell for cell in wanted if cell not in outcomes]
             outcomes |= {cell: Outcome(cell, "WAITING") for cell in waiting}
@@ -136,14 +138,14 @@ def test_says_full_model_when_no_depth_reaches_the_threshold() -> None:
     spec = make_spec()
     outcomes = search(spec, curve({0: 1.0, **dict.fromkeys(range(6, 13), 0.6)}))
     assert answer(spec, outcomes) == 0
-    assert "0 frozen (12 tuned)" in adaptive.explain(spec, outcomes)
+    assert "0 frozen (12 tuned)" in SEARCH.explain(spec, outcomes)
 
 
 def test_frozen_embeddings_leave_every_layer_tuned() -> None:
     spec = make_spec(frozen_layers=(-1, 0, 6, 12))
     outcomes = search(spec, curve({0: 1.0, -1: 0.99, 6: 0.5, 12: 0.4}))
     assert answer(spec, outcomes) == -1
-    assert "answer -1 frozen (12 tuned)" in adaptive.explain(spec, outcomes)
+    assert "answer -1 frozen (12 tuned)" in SEARCH.explain(spec, outcomes)
 
 
 def test_is_thrifty_on_a_clear_curve() -> None:
@@ -192,11 +194,11 @@ def test_many_workers_find_the_same_answer(workers: int) -> None:
 
 def test_a_hungry_worker_gets_a_cell_while_others_run() -> None:
     spec = make_spec()
-    flying = [Outcome(cell, "RUNNING") for cell in adaptive.wanted(spec, [])]
-    offered = [cell for cell in adaptive.wanted(spec, flying) if cell not in {o.cell for o in flying}]
+    flying = [Outcome(cell, "RUNNING") for cell in SEARCH.wanted(spec, [])]
+    offered = [cell for cell in SEARCH.wanted(spec, flying) if cell not in {o.cell for o in flying}]
     assert offered
     waiting = [*flying, Outcome(offered[0], "WAITING")]
-    assert set(adaptive.wanted(spec, waiting)) == {o.cell for o in waiting}
+    assert set(SEARCH.wanted(spec, waiting)) == {o.cell for o in waiting}
 
 
 NOISY_STUDY = search(make_spec(), curve(smooth_curve(12, 8), noise=0.02))
@@ -209,8 +211,8 @@ def test_the_same_table_gives_the_same_plan_in_any_order(shuffle: random.Random,
     outcomes = NOISY_STUDY[:length]
     mixed = list(outcomes)
     shuffle.shuffle(mixed)
-    assert adaptive.wanted(spec, mixed) == adaptive.wanted(spec, outcomes)
-    assert adaptive.explain(spec, mixed) == adaptive.explain(spec, outcomes)
+    assert SEARCH.wanted(spec, mixed) == SEARCH.wanted(spec, outcomes)
+    assert SEARCH.explain(spec, mixed) == SEARCH.explain(spec, outcomes)
 
 
 @st.composite
@@ -247,7 +249,7 @@ def test_any_study_ends_inside_its_grid_and_budget(
     budget = asked(spec).budget
     if budget is not None and budget.isdigit():
         assert len(cells) <= int(budget)
-    assert adaptive.wanted(spec, outcomes) == []
+    assert SEARCH.wanted(spec, outcomes) == []
     assert "\n" not in protocols.get(spec.protocol).explain(spec, outcomes)
 
 
@@ -259,14 +261,14 @@ def test_goes_on_without_failed_cells() -> None:
     every_full = frozenset(Cell(0, rate, seed) for rate in RATES for seed in spec.seeds)
     outcomes = search(spec, score, fails=every_full)
     assert {o.cell for o in outcomes} <= every_full
-    assert "full-model run" in adaptive.explain(spec, outcomes)
+    assert "full-model run" in SEARCH.explain(spec, outcomes)
 
 
 def test_says_when_the_budget_was_spent() -> None:
     spec = make_spec(budget="6", confidence=0.99)
     outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.01), noise=0.03))
     assert len(outcomes) == 6
-    assert "the budget of 6 cells is spent before confidence 0.99" in adaptive.explain(spec, outcomes)
+    assert "the budget of 6 cells is spent before confidence 0.99" in SEARCH.explain(spec, outcomes)
 
 
 @pytest.mark.parametrize("prefix", ["cached", "live"])
@@ -279,26 +281,26 @@ def test_the_default_budget_is_55_percent_of_the_paper_with_its_caches(layers: i
     spent = study_units([outcome.cell for outcome in outcomes], layers, prefix, spec.recipe.epochs)
     paper = study_units(cells, layers, prefix, spec.recipe.epochs)
     assert 0.50 * paper < spent <= 0.55 * paper
-    assert "default budget" in adaptive.explain(spec, outcomes)
+    assert "default budget" in SEARCH.explain(spec, outcomes)
 
 
 def test_says_when_the_seeds_were_not_enough() -> None:
     spec = make_spec(seeds=(1,), confidence=0.999, budget="1000")
     outcomes = search(spec, curve(smooth_curve(12, 9, fall=0.005), noise=0.03))
-    assert "no seed is left" in adaptive.explain(spec, outcomes)
+    assert "no seed is left" in SEARCH.explain(spec, outcomes)
 
 
 def test_says_when_it_is_sure() -> None:
     spec = make_spec()
     outcomes = search(spec, curve(cliff(12, 9)))
-    assert "answer 9 frozen (3 tuned) at 90%" in adaptive.explain(spec, outcomes)
-    assert "confidence 0.9 reached" in adaptive.explain(spec, outcomes)
+    assert "answer 9 frozen (3 tuned) at 90%" in SEARCH.explain(spec, outcomes)
+    assert "confidence 0.9 reached" in SEARCH.explain(spec, outcomes)
 
 
 def test_a_full_score_below_zero_has_no_answer() -> None:
     spec = make_spec()
     outcomes = search(spec, lambda cell: -0.1 - 0.001 * cell.seed)
-    assert "means nothing" in adaptive.explain(spec, outcomes)
+    assert "means nothing" in SEARCH.explain(spec, outcomes)
 
 
 @pytest.mark.parametrize("prefix", ["cached", "live"])
@@ -326,19 +328,19 @@ def rates_tried(outcomes: list[Outcome]) -> set[float]:
 
 def test_after_a_collapse_the_lowest_untried_rate_is_next() -> None:
     spec = make_spec(chance=0.5)
-    first = adaptive.wanted(spec, [])
+    first = SEARCH.wanted(spec, [])
     assert {cell.learning_rate for cell in first} == {2e-5, 3e-5}
     fine = [Outcome(cell, "COMPLETE", 0.8 + 0.001 * i) for i, cell in enumerate(first)]
     one_fell = [replace(fine[0], score=0.801), replace(fine[1], score=0.502)]
-    assert [c.learning_rate for c in adaptive.wanted(spec, one_fell)] == [1e-5]
+    assert [c.learning_rate for c in SEARCH.wanted(spec, one_fell)] == [1e-5]
     # Not only because it is beside the best one.
     lower_fell = [replace(fine[0], score=0.502), replace(fine[1], score=0.801)]
-    assert [c.learning_rate for c in adaptive.wanted(spec, lower_fell)] == [1e-5]
+    assert [c.learning_rate for c in SEARCH.wanted(spec, lower_fell)] == [1e-5]
     lower_lost = [Outcome(first[0], "FAIL", reason="diverged: the loss is nan"), fine[1]]
-    assert [c.learning_rate for c in adaptive.wanted(spec, lower_lost)] == [1e-5]
+    assert [c.learning_rate for c in SEARCH.wanted(spec, lower_lost)] == [1e-5]
     diverged = [replace(fine[0], score=0.801), Outcome(first[1], "FAIL", reason="diverged: the loss is nan")]
-    assert [c.learning_rate for c in adaptive.wanted(spec, diverged)] == [1e-5]
-    assert 1e-5 not in {c.learning_rate for c in adaptive.wanted(spec, fine)}
+    assert [c.learning_rate for c in SEARCH.wanted(spec, diverged)] == [1e-5]
+    assert 1e-5 not in {c.learning_rate for c in SEARCH.wanted(spec, fine)}
 
 
 @pytest.mark.parametrize("fallen", [{2e-5}, {3e-5, 4e-5, 5e-5}, {2e-5, 3e-5, 4e-5, 5e-5}])
@@ -355,8 +357,8 @@ def test_a_full_model_at_chance_is_no_answer_and_no_freeze_is_run_for_it() -> No
     assert rates_tried(outcomes) == set(RATES)
     assert {outcome.cell.frozen_layers for outcome in outcomes} == {0}
     assert answer(spec, outcomes) is None
-    assert "no answer: the full model scores 0.5" in adaptive.explain(spec, outcomes)
-    assert "confidence 0.9 not reached" in adaptive.explain(spec, outcomes)
+    assert "no answer: the full model scores 0.5" in SEARCH.explain(spec, outcomes)
+    assert "confidence 0.9 not reached" in SEARCH.explain(spec, outcomes)
 
 
 def test_a_depth_whose_only_run_fell_to_chance_is_run_again() -> None:
@@ -408,7 +410,7 @@ def test_three_runs_of_the_full_model_must_be_surer_than_five() -> None:
         beliefs = [(adaptive.believe(spec, outcomes), outcomes) for outcomes in found]
         likely = [o for belief, o in beliefs if belief and 0.91 <= (belief.probability or 0.0) <= 0.94]
         assert likely
-        assert all((adaptive.wanted(spec, outcomes) == []) is stops for outcomes in likely)
+        assert all((SEARCH.wanted(spec, outcomes) == []) is stops for outcomes in likely)
 
 
 def test_the_full_model_is_run_at_the_rate_of_the_freezes() -> None:
@@ -425,7 +427,7 @@ def test_the_full_model_is_run_at_the_rate_of_the_freezes() -> None:
     closed = closed_cells(spec, kept)
     outcomes: dict[Cell, Outcome] = {}
     for _ in range(200):
-        wanted = adaptive.wanted(spec, [*outcomes.values(), *closed])
+        wanted = SEARCH.wanted(spec, [*outcomes.values(), *closed])
         if not wanted:
             break
         outcomes |= {cell: Outcome(cell, "COMPLETE", score(cell)) for cell in wanted}
@@ -440,13 +442,13 @@ def test_a_rate_that_only_looks_better_is_not_raced_once_freezes_were_run() -> N
     """One lucky run at a rate asks for its neighbours before there are freezes, but not after."""
     spec = make_spec(select="per-depth")
     raced = {(0, 3e-5): [0.80, 0.80], (0, 4e-5): [0.79], (0, 2e-5): [0.805]}
-    assert [(c.frozen_layers, c.learning_rate) for c in adaptive.wanted(spec, done(raced))] == [(0, 1e-5)]
+    assert [(c.frozen_layers, c.learning_rate) for c in SEARCH.wanted(spec, done(raced))] == [(0, 1e-5)]
     frozen = {(12, 3e-5): [0.5], (11, 3e-5): [0.5], (10, 3e-5): [0.78]}
-    wanted = adaptive.wanted(spec, done(raced | frozen))
+    wanted = SEARCH.wanted(spec, done(raced | frozen))
     assert wanted
     assert all(cell.frozen_layers != 0 for cell in wanted)
     better = raced | {(0, 2e-5): [0.86]}
-    assert [c.frozen_layers for c in adaptive.wanted(spec, done(better | frozen))] == [0]
+    assert [c.frozen_layers for c in SEARCH.wanted(spec, done(better | frozen))] == [0]
 
 
 def test_a_search_knows_how_little_a_small_test_set_says_of_chance() -> None:

@@ -20,6 +20,8 @@ RATES = (1e-5, 2e-5, 3e-5, 4e-5, 5e-5)
 SEEDS = tuple(range(1, 6))
 QUALITY = {0: 1.0, 6: 0.99, 7: 0.98, 8: 0.96, 9: 0.93, 10: 0.86, 11: 0.8, 12: 0.6}
 
+SEARCH = adaptive.Adaptive()
+
 
 def make_sampler(**settings: Any) -> AdaptiveSampler:
     return AdaptiveSampler.over(
@@ -69,7 +71,7 @@ def protocol_cells() -> list[Cell]:
     spec = make_sampler().spec
     while True:
         done = {outcome.cell for outcome in outcomes}
-        left = [cell for cell in adaptive.wanted(spec, outcomes) if cell not in done]
+        left = [cell for cell in SEARCH.wanted(spec, outcomes) if cell not in done]
         if not left:
             return [outcome.cell for outcome in outcomes]
         outcomes.append(Outcome(left[0], "COMPLETE", score(left[0])))

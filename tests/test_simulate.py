@@ -128,6 +128,8 @@ def test_a_table_of_many_rates_per_depth_is_a_grid() -> None:
     assert pair.compute < 0.28
     (grid,) = pairs.simulate(table, Replaying(repeats=2, protocol="grid"))
     assert (grid.compute, grid.agreement) == (pytest.approx(1.0), 1.0)
+    (lower,) = pairs.simulate(table, Replaying(repeats=2, protocol="grid", threshold=0.7))
+    assert [run.frozen_layers for run in (*lower.replays, *lower.itself)] == [5] * 4, "at the threshold asked"
 
 
 def with_embeddings(share: float) -> pd.DataFrame:

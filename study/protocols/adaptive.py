@@ -19,29 +19,7 @@ from study.protocols.moves import next_cells
 from study.specs.study_spec import StudySpec
 
 
-def wanted(spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
-    """Cells in flight, and the next ones where nothing waits for a worker.
-
-    A worker that asks while others run gets what would be wanted if their cells came back as predicted.
-    """
-    check(spec)
-    cells: list[Cell] = []
-    purse = Purse(spec, outcomes)
-    for size in spec.train_sizes:
-        mine = [outcome for outcome in outcomes if outcome.cell.train_size == size]
-        flying = sorted(outcome.cell for outcome in mine if outcome.state in ("WAITING", "RUNNING"))
-        cells += flying
-        if not any(outcome.state == "WAITING" for outcome in mine):
-            cells += purse.afford(next_cells(_evidence(spec, size, mine, flying)))
-    return cells
-
-
-def explain(spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
-    lines = [_explain_size(spec, outcomes, size) for size in spec.train_sizes]
-    return "adaptive: " + "; ".join(lines)
-
-
-def check(spec: StudySpec) -> None:
+def _check_depths(spec: StudySpec) -> None:
     """Refuse a spec whose question has no answer."""
     if FULL not in spec.frozen_layers:
         raise UsageError(
@@ -132,14 +110,27 @@ class Adaptive(Protocol):
         return Defaults(frozen_layers=subject.upper_half, seeds=tuple(range(1, 11)))
 
     def wanted(self, spec: StudySpec, outcomes: Sequence[Outcome]) -> list[Cell]:
-        return wanted(spec, outcomes)
+        """Cells in flight, and the next ones where nothing waits for a worker.
+
+        A worker that asks while others run gets what would be wanted if their cells came back as predicted.
+        """
+        _check_depths(spec)
+        cells: list[Cell] = []
+        purse = Purse(spec, outcomes)
+        for size in spec.train_sizes:
+            mine = [outcome for outcome in outcomes if outcome.cell.train_size == size]
+            flying = sorted(outcome.cell for outcome in mine if outcome.state in ("WAITING", "RUNNING"))
+            cells += flying
+            if not any(outcome.state == "WAITING" for outcome in mine):
+                cells += purse.afford(next_cells(_evidence(spec, size, mine, flying)))
+        return cells
 
     def explain(self, spec: StudySpec, outcomes: Sequence[Outcome]) -> str:
-        return explain(spec, outcomes)
+        return "adaptive: " + "; ".join(_explain_size(spec, outcomes, size) for size in spec.train_sizes)
 
     def check(self, spec: StudySpec) -> None:
         super().check(spec)
-        check(spec)
+        _check_depths(spec)
 
     def outlook(self, spec: StudySpec) -> str:
         purse = Purse(spec, [])
