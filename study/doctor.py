@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from study.diagnosis.finding import exit_code, summary, to_json
 
     os.environ["HF_HUB_OFFLINE"] = "1"
-    cache = Path(Caching(**flags.given(Caching, arguments)).cache_dir).expanduser()
+    cache = Path(flags.made(Caching, arguments).cache_dir).expanduser()
     findings, ask = [], asker()
     for finding in run_checks(this_machine(), ask, cache, storage_url(arguments.storage)):
         print(finding, flush=True)
