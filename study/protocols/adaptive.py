@@ -31,7 +31,9 @@ def _check_depths(spec: StudySpec) -> None:
     purse = Purse(spec, ())
     if not purse.affords_a_full_run:
         stated = (
-            f"--budget {spec.budget}" if purse.stated else f"the default budget, {purse.limit:.2g} units,"
+            f"--budget {asked(spec).budget}"
+            if purse.stated
+            else f"the default budget, {purse.limit:.2g} units,"
         )
         raise UsageError(
             f"{stated} is less than one run of the full model: name a larger --budget, or more --seeds"
