@@ -122,7 +122,7 @@ def test_an_empty_file_and_two_candidates_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_unreachable_hub_names_the_ways_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = (
-        "from objectives.data import load_data; from objectives.tasks import get_task\n"
+        "from objectives.data.task_data import load_data; from objectives.tasks.definition import get_task\n"
         "try: load_data(get_task('rte'), None)\n"
         "except Exception as error: print(type(error).__name__, error.exit_code, error)"
     )
@@ -159,7 +159,8 @@ def test_nested_subsets_are_stratified_within_one_example(shares: tuple[float, .
 def test_subsets_contain_the_smaller_ones_in_every_process(tmp_path: Path) -> None:
     folder = tiny.save_data(tmp_path / "data", 400)
     code = (
-        "import sys; from objectives.data import *; from objectives.tasks import get_task\n"
+        "import sys; from objectives.data.task_data import draw_subset, load_data\n"
+        "from objectives.tasks.definition import get_task\n"
         f"data = load_data(get_task('sst2'), {folder!r})\n"
         "print(*draw_subset(data, int(sys.argv[1])))"
     )
