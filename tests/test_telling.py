@@ -57,6 +57,18 @@ def test_the_terminal_shows_every_fact_within_its_width(
     assert len(wide.splitlines()) < len(render(analysis, table, width=80).splitlines())
 
 
+def test_a_launch_ends_with_an_answer_that_fits_on_a_screen() -> None:
+    table = synthetic.table(models=("bert-base",), tasks=("rte",), seeds=3)
+    said = telling(analyse(table, draws=200), table)
+    whole, short = terminal(said), terminal(said, brief=True)
+    assert len(short.splitlines()) <= 24 < len(whole.splitlines())
+    assert max(map(len, short.splitlines())) <= 80
+    answer = whole.partition("\n\n")[0]
+    assert short.startswith(answer)
+    assert said.answers[0].sentence in words(answer)
+    assert "99 %" in short, "a row for every threshold"
+
+
 def test_terminal_report_and_note_open_with_the_same_sentence(sqlite_url: str) -> None:
     database = Database.open(sqlite_url, create=True)
     try:

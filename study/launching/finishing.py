@@ -55,7 +55,7 @@ def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places)
         return 1
     analysis = analyse_studies(reading)
     said = telling(analysis, reading.table, reading.provenance)
-    print(f"\n{terminal(said, shutil.get_terminal_size().columns)}\n")
+    print(f"\n{terminal(said, shutil.get_terminal_size().columns, brief=True)}\n")
     folder = Path(launching.out) / (slug(studies[0].name) if len(studies) == 1 else "")
     page, *_ = write(reading.table, analysis, folder, provenance=reading.provenance)
     print(f"report: {page}")

@@ -74,7 +74,7 @@ def telling(
         answers=answers(analysis, found),
         facts=facts(analysis, found),
         sections=(
-            Section("operating-points", "Operating points", _points(analysis, table)),
+            Section("operating-points", "Operating points", _points(analysis, table), brief=True),
             _trust(table, analysis, provenance),
             Section("making", "How this was made", (_settings(analysis, provenance),)),
             *_export(analysis, provenance),
@@ -185,7 +185,7 @@ def _export(analysis: Analysis, provenance: Provenance) -> list[Section]:
         command_line(["elsa", "export", name, *_exported(analysis, name), "--out", slug(name), *where])
         for name in trained
     ]
-    return [Section("export", "The model", (words, Code("\n".join(commands))))]
+    return [Section("export", "The model", (words, Code("\n".join(commands))), brief=True)]
 
 
 def _exported(analysis: Analysis, study: str) -> list[str]:

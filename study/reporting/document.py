@@ -189,6 +189,8 @@ class Section:
     anchor: str
     title: str
     blocks: tuple[Block, ...]
+    brief: bool = False
+    """Shown at the end of a launch as well; the other sections are left to the report."""
 
 
 @dataclass(frozen=True, kw_only=True)

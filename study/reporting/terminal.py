@@ -27,12 +27,17 @@ WIDEST_CELL = 32
 GAP = "  "
 
 
-def terminal(document: Document, width: int = 80) -> str:
+def terminal(document: Document, width: int = 80, *, brief: bool = False) -> str:
+    """With `brief` only what fits on a screen: the answer, tables without footnotes, how to export."""
     badges = "".join(f"{badge.upper()} · " for badge in document.badges)
     parts = [_answer(answer, badges if i == 0 else "", width) for i, answer in enumerate(document.answers)]
     parts += [_prose(warning, width) for warning in document.warnings]
     said: set[str] = set()
-    parts += [_section(section, width, said) for section in document.sections]
+    if brief:
+        shown = [section for section in document.sections if section.brief]
+        parts += [_section(section, width, None) for section in shown]
+    else:
+        parts += [_section(section, width, said) for section in document.sections]
     return printable("\n\n".join(parts))
 
 
@@ -52,15 +57,15 @@ def _answer(answer: Answer, badges: str, width: int) -> str:
     )
 
 
-def _section(section: Section, width: int, said: set[str]) -> str:
-    """`said` are the footnotes so far: each is printed once."""
+def _section(section: Section, width: int, said: set[str] | None) -> str:
+    """`said` are the footnotes so far: each is printed once; with None tables are cut to what fits."""
     blocks = [_block(block, width, said) for block in section.blocks if not isinstance(block, Chart)]
     # A table has a title of its own.
     title = [] if isinstance(section.blocks[0], Table) else [section.title]
     return "\n\n".join(["\n".join([*title, blocks[0]]), *blocks[1:]])
 
 
-def _block(block: Block, width: int, said: set[str]) -> str:
+def _block(block: Block, width: int, said: set[str] | None) -> str:
     match block:
         case Words():
             return _prose(block.text, width)
@@ -86,13 +91,15 @@ def _prose(text: str, width: int, first: str = "", rest: str = "") -> str:
     )
 
 
-def _table(table: Table, width: int, said: set[str]) -> str:
+def _table(table: Table, width: int, said: set[str] | None) -> str:
     columns = [_Laid(column, table) for column in table.shown]
     keys = [column for column in columns if column.key] or columns[:1]
     parts = [
         "\n".join(_lines(table, [*keys, *block], width))
         for block in _blocks([column for column in columns if column not in keys], keys, width)
     ]
+    if said is None:
+        return f"{_prose(table.title, width)}\n{parts[0]}"
     new = [note for note in table.footnotes if note not in said]
     said.update(new)
     notes = [_prose(" ".join(new), width)] if new else []
