@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from optuna.storages._rdb.models import TrialIntermediateValueModel, TrialValueModel
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
@@ -20,6 +21,7 @@ from storage.parameters import cell_of
 from storage.reading import Counts
 from storage.schema import (
     CURVE_VALUES,
+    DIRECTIONS,
     HEARTBEATS,
     PARAMETERS,
     SYSTEM_ATTRIBUTES,
@@ -116,11 +118,17 @@ def _read(connection: Connection, study_id: int) -> Overview:
 
 
 def _best(connection: Connection, study_id: int) -> tuple[Cell, float] | None:
+    """The finite value that the study's direction prefers."""
+    direction = connection.execute(
+        select(DIRECTIONS.c.direction).where(DIRECTIONS.c.study_id == study_id, DIRECTIONS.c.objective == 0)
+    ).scalar()
+    value = VALUES.c.value
     row = connection.execute(
         select(VALUES.c.trial_id, VALUES.c.value, VALUES.c.value_type)
         .join(TRIALS, TRIALS.c.trial_id == VALUES.c.trial_id)
         .where(TRIALS.c.study_id == study_id, TRIALS.c.state == TrialState.COMPLETE)
-        .order_by(VALUES.c.value.desc())
+        .where(VALUES.c.objective == 0, VALUES.c.value_type == TrialValueModel.TrialValueType.FINITE)
+        .order_by(value.asc() if direction == StudyDirection.MINIMIZE else value.desc())
         .limit(1)
     ).first()
     if row is None:

@@ -40,6 +40,19 @@ TSV = {
     "wnli": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t1\n",
 }
 
+FINGERPRINTS = {
+    "cola": "82a02d3c110d86fc",
+    "sst2": "44a3aa62ee8f37d4",
+    "mrpc": "57e353682a11b23d",
+    "stsb": "9db98524feef0bbe",
+    "qqp": "6885bdefcd0bbf6b",
+    "mnli": "ed075ebded2ea8ad",
+    "qnli": "c1f06c9408a65797",
+    "rte": "8a3b56cd8e431e29",
+    "wnli": "d73be45f8ab755d2",
+}
+"""Of the demo's data. Where one changes, the demo's studies can no longer be joined or extended."""
+
 
 def write(folder: Path, rows: list[dict[str, Any]], ending: str = "jsonl", task: str = "sst2") -> str:
     import pandas as pd
@@ -232,3 +245,4 @@ def test_the_demo_has_every_task() -> None:
         data = load_data(task, DEMO)
         assert data.source == DEMO
         assert len(data.train) > 100, name
+        assert data.fingerprint == FINGERPRINTS[name], name

@@ -17,7 +17,7 @@ from storage.overview import SHOWN_FAILURES, Finished, Overview, Running, read_o
 from storage.reading import Counts
 from storage.studies import StoredStudy
 from study import status
-from study.progress.standing import SILENT_SECONDS, Standing
+from study.progress.standing import SILENT_SECONDS, Standing, read_standing
 from study.protocols.plan import plan_study
 from study.specs.study_spec import StudySpec
 
@@ -211,3 +211,24 @@ def test_who_is_silent_does_not_count() -> None:
 def test_rate_over_the_last_hour() -> None:
     assert standing(recent=10).cells_per_hour == pytest.approx(10 * 3600 / 640)
     assert standing(recent=100).cells_per_hour == pytest.approx(61)
+
+
+def test_the_best_of_an_error_is_the_lowest(database: Database, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = make_spec(metric="mae", chance=2.0)
+    study = database.create_study("prices", {"spec": spec.to_json()}, metric="mae", minimize=True)
+    plan_study(study, spec)
+    for score in (0.9, 0.4, 1.7):
+        claim = study.claim("w")
+        assert claim is not None
+        claim.finish(TrialRecord(metric="mae", score=score))
+    claim = study.claim("w")
+    assert claim is not None
+    claim.fail("out of memory", retry=False)
+    url = database.address.text
+    assert status.main(["--storage", url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["best"]["score"] == pytest.approx(0.4)
+    assert status.main(["--storage", url]) == 0
+    text = capsys.readouterr().out
+    assert "best mae 0.4000" in text
+    assert "1 failed trial, the newest first" in text
+    assert str(read_standing(study)) in text

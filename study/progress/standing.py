@@ -123,6 +123,10 @@ class Standing:
             "failures": [_flat(failure) for failure in found.failures],
         }
 
+    def __str__(self) -> str:
+        """As `elsa status` prints it."""
+        return self.render()
+
     def render(self, width: int = 80) -> str:
         found = self.overview
         counts = found.counts
@@ -137,7 +141,7 @@ class Standing:
         lines.append(f"  {self._pace()}")
         lines += columns(self._workers(), indent="    ", width=width)
         if found.failures:
-            lines.append(f"  {found.failed_trials} failed trials, the newest first:")
+            lines.append(f"  {counted(found.failed_trials, 'failed trial')}, the newest first:")
             told = (
                 f"{duration(failure.seconds_ago or 0)} ago, trial {failure.number} ({failure.cell}), "
                 f"try {failure.attempt} on {failure.worker}, "
