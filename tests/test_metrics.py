@@ -16,6 +16,8 @@ from objectives.tasks.definition import Task, get_task
 from objectives.tasks.metrics import METRICS, describe, display_name
 from study.analysis.analyse import Analysis, analyse
 from study.analysis.points import OperatingPoint
+from study.reporting.content import document, telling
+from study.reporting.text import markdown
 
 DRAW = np.random.default_rng(7)
 LABELS = DRAW.integers(0, 4, 200)
@@ -206,3 +208,42 @@ def test_the_best_rate_of_an_error_is_the_one_with_the_lowest() -> None:
     high = [dict(row, learning_rate=9e-5, score=float(row["score"]) + 2) for row in low]  # type: ignore[arg-type]
     (curve,) = analyse(table(low, high)).curves
     assert {depth.learning_rate for depth in curve.depths} == {low[0]["learning_rate"]}
+
+
+def test_an_interval_ends_at_the_metrics_bounds() -> None:
+    def interval(rows: list[dict[str, object]]) -> tuple[float, float]:
+        full = analyse(table(rows)).curves[0].depths[0]
+        assert full.score_low is not None
+        assert full.score_high is not None
+        return full.score_low, full.score_high
+
+    shares, percentages = [0.99, 0.95, 0.80], [99.0, 95.0, 80.0]
+    assert interval(rows({0: shares, 1: shares}, metric="accuracy"))[1] == 1.0
+    assert interval(rows({0: percentages, 1: percentages}, metric="accuracy"))[1] > 100
+    assert interval(errors({0: [0.1, 1.0, 5.0], 1: [0.1, 1.0, 5.0]}))[0] == 0.0
+
+
+def waiting(metric: str) -> list[dict[str, object]]:
+    runs = rows({0: [1.0], 1: [1.0]}, metric=metric)
+    return [dict(row, task="prices", state="RUNNING", score=None) for row in runs]
+
+
+def test_an_error_needs_no_chance_before_its_first_result() -> None:
+    (curve,) = analyse(table(waiting("rmse"))).curves
+    assert (curve.chance, curve.full_score) == (None, None)
+    assert telling(analyse(table(waiting("rmse")))).answers
+    with pytest.raises(UsageError, match="needs a column chance"):
+        analyse(table([dict(row, state="COMPLETE", score=1.0) for row in waiting("rmse")]))
+
+
+def test_pages_define_the_quality_of_an_error() -> None:
+    runs: dict[int, list[float]] = {0: [3.0, 3.2, 2.9], 1: [3.3, 3.4, 3.5]}
+    data = table(errors(runs))
+    page = markdown(document(data, analyse(data)))
+    assert "(chance - error) / (chance - full model's error)" in page
+    assert "score as a share of the full" not in page
+    assert "majority class" not in page
+    data = table(rows({0: [0.8, 0.81], 1: [0.78, 0.79]}))
+    page = markdown(document(data, analyse(data)))
+    assert "Keeps: the score as a share of the full model's." in page
+    assert "chance - error" not in page

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from objectives.depths import tuned_layers
+from objectives.tasks.metrics import describe
 from study.analysis.chance import ASSUMED
 from study.analysis.choices import Pairing, Select
 from study.analysis.measure import Measured
@@ -144,6 +145,8 @@ def _depth_score(measured: Measured, depth: DepthRuns, index: int, *, defined: b
     bounds = (found.interval(index) if known else None) or ()
     # Of an error the higher quality is the lower score.
     low, high = sorted(map(group.shown, bounds)) or (None, None)
+    if low is not None and high is not None and rate is not None:
+        low, high = _within_bounds(group.metric, low, group.shown(rate.runs.score), high)
     relative = corrected = relative_low = relative_high = None
     if defined and rate is not None:
         full = float(found.means[0])
@@ -172,6 +175,14 @@ def _depth_score(measured: Measured, depth: DepthRuns, index: int, *, defined: b
         rate_edge=_edge(depth, rate),
         counts=depth.counts,
     )
+
+
+def _within_bounds(metric: str, low: float, score: float, high: float) -> tuple[float, float]:
+    """An interval cut at what the metric can be; a table of percentages is beyond that anyway."""
+    about = describe(metric)
+    if not about.low <= score <= about.high:
+        return low, high
+    return max(low, about.low), min(high, about.high)
 
 
 def _rate_score(group: Group, depth: DepthRuns, rate: RateRuns, by_selection: bool) -> RateScore:

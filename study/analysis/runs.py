@@ -57,7 +57,7 @@ def _group(columns: Columns, rows: NDArray[np.int64], outliers: Outliers, fallen
     chance: tuple[float | None, str | None] = known_chance(key["task"], key["metric"])
     if len(recorded):
         chance = float(np.median(recorded)), "recorded with the trials"
-    qualities = _qualities(columns, key["metric"], chance[0])
+    qualities = _qualities(columns, rows, key["metric"], chance[0])
     _mark_collapsed(columns, rows, qualities, fallen)
     sorting = _Sorting(columns, qualities, outliers, fallen)
     return Group(
@@ -86,10 +86,14 @@ class _Qualities:
     chance: float | None
 
 
-def _qualities(columns: Columns, metric: str, chance: float | None) -> _Qualities:
+def _qualities(columns: Columns, rows: NDArray[np.int64], metric: str, chance: float | None) -> _Qualities:
     about = metrics.describe(metric)
     if about.higher_is_better:
         return _Qualities(columns.score, columns.selection, chance)
+    if chance is None and not columns.usable[rows].any():
+        # Chance is recorded with a trial's result: before the first there is no quality, and none is needed.
+        unknown = np.full(len(columns.score), np.nan)
+        return _Qualities(unknown, unknown, None)
     if chance is None:
         raise UsageError(
             f"metric {metric!r} is better the lower it is: to tell what share of the full quality is kept, "

@@ -10,7 +10,7 @@ from study.analysis.chance import kept_by_chance
 from study.analysis.points import OperatingPoint
 from study.analysis.quality import Curve, DepthScore
 from study.cli.wording import counted
-from study.reporting import marks, names, theme
+from study.reporting import marks, names, quality_words, theme
 from study.reporting.document import Chart, Figure, Key, Panel
 from study.reporting.series import Series, curve_key
 
@@ -49,7 +49,7 @@ def by_task(analysis: Analysis, curves: Sequence[Curve]) -> Chart:
     return Chart(
         name="quality",
         title="Relative quality against frozen layers" + (", by task" if len(panels) > 1 else ""),
-        caption=f"Mean score over seeds as a share of the full model's (the paper's Figure 1).{scales}",
+        caption=quality_words.drawn(c.metric for c in curves) + scales,
         panels=panels,
         legend=tuple(legend),
     )
@@ -212,7 +212,7 @@ def _thresholds(analysis: Analysis) -> list[marks.Mark]:
 
 
 def _chance_floor(curves: Sequence[Curve], bottom: float) -> list[marks.Mark]:
-    """Shaded where no model of the panel is better than always answering the majority class."""
+    """Shaded where no model of the panel is better than the best constant answer."""
     shares = [kept_by_chance(c.metric, c.chance, c.full_score) for c in curves]
     levels = [share for share in shares if share is not None]
     return [marks.floor(bottom, min(levels))] if levels and min(levels) > bottom else []

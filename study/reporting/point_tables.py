@@ -9,7 +9,7 @@ from study.analysis import published
 from study.analysis.analyse import Analysis
 from study.analysis.model_points import ModelPoint
 from study.analysis.points import OperatingPoint
-from study.reporting import names
+from study.reporting import names, quality_words
 from study.reporting.document import Column, Row, Table, Value, label
 from study.reporting.series import Series, curve_key
 from study.reporting.tables import place, score
@@ -166,7 +166,14 @@ def _columns(
         Column("frozen", "frozen", get=_frozen, csv=False, note=f"{_FROZEN} {_gap(ranged)}".strip()),
         Column("frozen_layers", "frozen", shown=False),
         Column("deepest_frozen_layers", "deepest", shown=False),
-        Column("keeps", "keeps", get=lambda p: p.relative, show=names.percent, csv=False, note=_KEEPS),
+        Column(
+            "keeps",
+            "keeps",
+            get=lambda p: p.relative,
+            show=names.percent,
+            csv=False,
+            note=quality_words.keeps(p.metric for p in points),
+        ),
         Column("interval", "95 % interval", get=_interval, csv=False),
         label("likeliest", "probability", get=_likeliest, csv=False, note=_PROBABILITY),
         Column("probability", "probability", get=_probability, shown=False),
@@ -216,7 +223,6 @@ _LEARNED = (
     "Learned: the share of the runs at the answer that did; collapsed and diverged ones are not in the score."
 )
 _ABOVE = "Above chance: the same question with chance taken off both scores."
-_KEEPS = "Keeps: the score as a share of the full model's."
 
 
 def _tuned(p: OperatingPoint) -> Value:

@@ -15,7 +15,7 @@ from study.analysis.costs import CostName, CurveCosts, DepthCost
 from study.analysis.quality import Curve, DepthScore
 from study.analysis.train_sizes import Summary
 from study.cli.wording import size_text
-from study.reporting import names
+from study.reporting import names, quality_words
 from study.reporting.document import Column, Row, Table, Value, label
 from study.reporting.names import UNKNOWN
 from study.reporting.series import Series
@@ -74,7 +74,7 @@ def quality_table(analysis: Analysis) -> Table:
             "above chance",
             show=names.percent,
             seldom=True,
-            note="Above chance: (score - chance) / (full - chance), where chance is the majority class or 0.",
+            note=quality_words.above_chance(c.metric for c in analysis.curves),
         ),
         Column("learning_rate", "rate", show=names.rate),
         label("rate_edge", "rate edge", seldom=True),
