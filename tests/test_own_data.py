@@ -14,6 +14,7 @@ from objectives.contract import UsageError
 from objectives.data import readers
 from objectives.data.inference import told
 from objectives.data.task_data import TaskData, draw_subset, load_data
+from objectives.tasks.definition import get_task
 from study.launching.asked_tasks import asked_data
 from study.launching.inputs import Inputs
 
@@ -183,6 +184,136 @@ def test_a_thousand_classes_are_drawn_as_evenly_as_they_come(tmp_path: Path) -> 
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
+def test_texts_that_repeat_are_counted_by_their_examples(tmp_path: Path) -> None:
+    rows = [{"text": "" if i % 10 == 0 else f"text {i}", "label": "ab"[i // 2 % 2]} for i in range(200)]
+    data = read(own.save(tmp_path / "a.csv", rows))
+    held = data.validation["validation"]
+    assert (len(held), "" in held["text"]) == (40, False), "the large group is trained on"
+    assert data.remarks[0].startswith("The data have no validation split: 20 % of the training examples (40)")
+    rows = [{"text": f"text {i % 3}", "label": "ab"[i % 2]} for i in range(30)]
+    data = read(own.save(tmp_path / "b.csv", rows))
+    assert len(data.validation["validation"]) == 10, "no smaller group is there"
+    assert "33.3 % of the training examples (10)" in data.remarks[0]
+
+
+def test_rows_are_held_out_as_ever_where_no_text_repeats(tmp_path: Path) -> None:
+    """Else existing studies of such data could not be resumed."""
+    data = read(own.save(tmp_path / "news.csv", own.news(120)))
+    assert data.fingerprint == "b4808d340e861ded"
+    data = read(own.save(tmp_path / "price.csv", own.priced(60)))
+    assert data.fingerprint == "f8b37dd720dfe572"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+def test_vectors_of_labels_are_read_place_by_place(tmp_path: Path, ending: str) -> None:
+    rows = [{"text": f"text {i}", "labels": [int(i % 4 == j or j == 1) for j in range(4)]} for i in range(40)]
+    data = read(own.save(tmp_path / f"a.{ending}", rows))
+    assert (data.task.kind, data.task.labels) == ("multi-label", ("0", "1", "2", "3"))
+    wanted = {row["text"]: row["labels"] for row in rows}
+    for text, vector in zip(data.train["text"], data.train["label"], strict=True):
+        assert list(vector) == wanted[text]
+    numbers = [{"text": f"text {i}", "labels": [0, 1] if i % 3 else [i % 2]} for i in range(40)]
+    data = read(own.save(tmp_path / f"b.{ending}", numbers))
+    assert data.task.labels == ("0", "1"), "numbers of labels, not vectors"
+    assert set(map(tuple, data.train["label"])) == {(1, 1), (1, 0), (0, 1)}
+
+
+@pytest.mark.parametrize("write", [str, lambda tags: "[" + " ".join(map(repr, tags)) + "]"])
+def test_lists_as_python_writes_them_are_lists(tmp_path: Path, write: Any) -> None:
+    rows = own.tagged(60)
+    whole = read(own.save(tmp_path / "tags.jsonl", rows))
+    data = read(own.save(tmp_path / "tags.csv", [{**row, "tags": write(row["tags"])} for row in rows]))
+    assert data.task.kind == "multi-label"
+    assert data.fingerprint == whole.fingerprint
+
+
+def test_a_quoted_tsv_file_is_read_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    import csv
+
+    texts = [f'he said "{i}"\tand\nleft' for i in range(20)]
+    with open(tmp_path / "a.tsv", "w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t")
+        writer.writerows([("text", "label"), *((text, "xy"[i % 2]) for i, text in enumerate(texts))])
+    data = read(str(tmp_path / "a.tsv"))
+    assert {*data.train["text"], *data.validation["validation"]["text"]} == set(texts)
+    (tmp_path / "b.tsv").write_text('text\tlabel\n"a" b\tx\nc\ty\n')
+    with pytest.raises(UsageError, match="line 2 cannot be read as TSV"):
+        read(str(tmp_path / "b.tsv"))
+
+
+@pytest.mark.parametrize("name", ["sst2", "rte", "mrpc"])
+def test_glues_own_files_are_read_without_quoting(tmp_path: Path, name: str) -> None:
+    columns = {
+        "sst2": "sentence\tlabel",
+        "rte": "index\tsentence1\tsentence2\tlabel",
+        "mrpc": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    }[name]
+    row = {"sst2": '"a" b\t0', "rte": '0\t"a" b\tc "\tentailment', "mrpc": '1\t2\t3\t"a" b\tc "'}[name]
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text(f"{columns}\n{row}\n")
+    data = load_data(get_task(name), str(tmp_path))
+    assert data.train[0][data.task.text[0]] == '"a" b'
+
+
+def test_a_split_column_may_say_training_and_testing(tmp_path: Path) -> None:
+    names = ("training", "Train", "dev", "valid", "testing")
+    rows = [{**row, "split": names[i % 5]} for i, row in enumerate(own.news(100))]
+    data = read(own.save(tmp_path / "a.csv", rows))
+    assert (len(data.train), len(data.validation["validation"]), len(data.test or ())) == (40, 40, 20)
+    for i in (3, 4, 5):
+        rows[i]["split"] = "holdout" if i > 3 else ""
+    with pytest.raises(UsageError, match=r"column split says .*nothing \(1\).*holdout \(2\).*: use train"):
+        read(own.save(tmp_path / "b.csv", rows))
+    rows = [{**row, "split": "north" if i % 2 else "south"} for i, row in enumerate(own.news(40))]
+    assert len(read(own.save(tmp_path / "c.csv", rows)).train) == 32, "another kind of column"
+
+
+def test_what_a_missing_label_is_and_where(tmp_path: Path) -> None:
+    nan = float("nan")
+    cases: list[tuple[str, list[Any], str]] = [
+        ("a.parquet", [0.0, 1.0, nan, 1.0], "a.parquet: example 3 has no label: the label is missing"),
+        ("b.jsonl", ["x", None, "y", "x"], "example 2 has no label"),
+        ("c.csv", [0, 1, "NaN", 1], "example 3 has no label"),
+        ("d.csv", [0.5, 1.5, "", 1.25], "example 3 has no label: the label is missing"),
+        ("e.csv", [0.5, 1.5, "nan", 1.25], "example 3 has no label: the label is missing"),
+    ]
+    for name, labels, message in cases:
+        rows = [{"text": f"t {i}", "label": label} for i, label in enumerate(labels)]
+        with pytest.raises(UsageError, match=message):
+            read(own.save(tmp_path / name, rows))
+    rows = [{"text": f"t {i}", "label": label} for i, label in enumerate(["NaN", "naan", "roti"] * 5)]
+    assert "NaN" in read(own.save(tmp_path / "bread.csv", rows)).task.labels, "a name among names"
+    own.save(tmp_path / "two" / "train.csv", [{"text": f"t {i}", "label": "ab"[i % 2]} for i in range(9)])
+    own.save(tmp_path / "two" / "validation.csv", [{"text": "u", "label": "a"}, {"text": "v", "label": ""}])
+    with pytest.raises(UsageError, match=r"validation\.csv: example 2 has no label"):
+        read(str(tmp_path / "two"))
+
+
+def test_an_unlabelled_test_split_is_said(tmp_path: Path) -> None:
+    for name in ("train", "dev"):
+        own.save(tmp_path / f"{name}.jsonl", own.news(20, seed=len(name)))
+    own.save(tmp_path / "test.jsonl", [{"text": "a"}])
+    assert "The test split has no labels and is not scored." in read(str(tmp_path)).remarks
+
+
+def test_a_number_among_texts_is_named(tmp_path: Path) -> None:
+    rows = [{"text": 7 if i == 3 else f"t {i}", "label": "ab"[i % 2]} for i in range(20)]
+    with pytest.raises(UsageError, match="example 4 has 7 in column text, which is not a text"):
+        read(own.save(tmp_path / "a.jsonl", rows))
+
+
+def test_a_column_that_numbers_the_rows_is_no_label(tmp_path: Path) -> None:
+    rows = [{"id": i, "text": f"t {i}", "flag": i % 2 == 0} for i in range(20)]
+    assert read(own.save(tmp_path / "a.jsonl", rows)).task.label == ("flag",)
+    with pytest.raises(UsageError, match="which column is the label"):
+        read(own.save(tmp_path / "b.jsonl", [{"id": row["id"], "text": row["text"]} for row in rows]))
+
+
+def test_one_label_alone_is_told_as_one(tmp_path: Path) -> None:
+    rows = [{"text": f"t {i}", "labels": ["x"] if i % 2 else []} for i in range(20)]
+    assert "(1 label, on or off: x)" in told(read(own.save(tmp_path / "a.jsonl", rows)).task)
+
+
 REFUSED: dict[str, tuple[str, bytes, str]] = {
     "one class": ("a.csv", b"text,label\na,x\nb,x\nc,x\n", "one class only .x.: there is nothing to learn"),
     "latin1": ("a.csv", "text,label\ncaf\xe9,x\n".encode("latin1"), "is not UTF-8 .byte 0xe9 at 14.*iconv"),
@@ -208,6 +339,16 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "which label": ("a.csv", b"text,p,q,r\na,u1,v1,w1\nb,u2,v2,w2\n", "which column is the label"),
     "which text": ("a.csv", b"aa,bb,label\nxx,yy,0\nzz,uu,1\n", "which column is the text"),
     "too few": ("a.csv", b"text,label\na,x\na,y\n", "too few to hold out"),
+    "one number": (
+        "a.csv",
+        b"text,label\na,3.5\nb,3.5\nc,3.5\n",
+        "label of every example is the same number",
+    ),
+    "no labels": (
+        "a.jsonl",
+        b'{"text": "a", "labels": []}\n' * 9,
+        "labels of every example are an empty list",
+    ),
     "parquet": ("a.parquet", b"nonsense", "cannot be read as Parquet"),
 }
 

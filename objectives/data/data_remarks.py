@@ -21,7 +21,8 @@ _SHOWN = 5
 def about(data: TaskData) -> Iterator[str]:
     splits = {"training": data.train, **_evaluated(data)}
     if data.task.splits.held_out is not None:
-        held, share = len(data.validation[data.task.validation[0]]), 100 * data.task.splits.held_out
+        held = len(data.validation[data.task.validation[0]])
+        share = 100 * held / (held + len(data.train))
         yield (
             f"The data have no validation split: {share:.3g} % of the training examples ({held:,}) are held "
             "out as one, drawn with a fixed seed and stratified."

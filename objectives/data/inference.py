@@ -42,6 +42,8 @@ _LABELS = (
     "score",
     "grade",
 )
+_NO_LABELS = ("id", "idx", "index", "guid", "uuid", "split", "")
+"""Columns that number the rows or divide them."""
 _TEXTS = (
     "text",
     "sentence",
@@ -95,6 +97,10 @@ def infer(name: str, tables: Mapping[str, Table], wishes: Wishes, source: str | 
         train.column(column)
     text = wishes.text or _text_columns(train, label)
     kind = wishes.kind or _kind(train, label)
+    if kind == "regression" and len(set(map(labels.spelled, _present(train.column(label[0]))))) == 1:
+        raise UsageError(
+            f"{train.place}: the {label[0]} of every example is the same number: there is nothing to learn"
+        )
     test = "test" if "test" in tables and _has_labels(tables["test"], label) else None
     found = {split: table for split, table in tables.items() if split != "test" or test}
     task = Task(
@@ -125,7 +131,7 @@ def task_name(source: str) -> str:
 
 
 def _label_column(table: Table, text: Sequence[str]) -> tuple[str, ...]:
-    others = [name for name in table.columns if name not in text]
+    others = [name for name in table.columns if name not in text and name.lower() not in _NO_LABELS]
     by_name = {name.lower(): name for name in others}
     for known in _LABELS:
         if known in by_name:
@@ -180,7 +186,7 @@ def _kind(table: Table, label: Sequence[str]) -> Kind:
     if len(label) > 1:
         return "multi-label"
     name = label[0]
-    values = [value for value in table.columns[name][:_LOOK] if value is not None]
+    values = _present(table.columns[name][:_LOOK])
     if values and all(labels.as_list(value) is not None for value in values):
         return "multi-label"
     if name in table.class_names or not _all_numbers(values):
@@ -191,6 +197,14 @@ def _kind(table: Table, label: Sequence[str]) -> Kind:
     distinct = set(numbers)
     counted = distinct == set(range(len(distinct))) and len(values) >= 5 * len(distinct)
     return "classes" if len(distinct) <= MOST_INTEGER_CLASSES or counted else "regression"
+
+
+def _present(values: Sequence[Any]) -> list[Any]:
+    """Without missing ones; the text "NaN" is one among numbers."""
+    found = [value for value in values if not labels.is_missing(value, numeric=True)]
+    if _all_numbers(found):
+        return found
+    return [value for value in values if not labels.is_missing(value, numeric=False)]
 
 
 def _all_numbers(values: Sequence[Any]) -> bool:
@@ -205,7 +219,7 @@ def _all_numbers(values: Sequence[Any]) -> bool:
 def _has_labels(table: Table, label: Sequence[str]) -> bool:
     """Public test sets often have none, or -1 for all."""
     return all(
-        name in table.columns and any(value not in (None, "", -1, "-1") for value in table.columns[name])
+        name in table.columns and any(value not in (-1, "-1") for value in _present(table.columns[name]))
         for name in label
     )
 
@@ -217,12 +231,19 @@ def _names(tables: Mapping[str, Table], label: Sequence[str], kind: Kind) -> tup
         if label[0] in table.class_names:
             return table.class_names[label[0]]
     values = [value for table in tables.values() for value in table.column(label[0])]
-    missing = next((row for row, value in enumerate(values) if value is None or value == ""), None)
-    if missing is not None:
-        place = next(iter(tables.values())).place
-        raise UsageError(f"{place}: example {missing + 1} has no {label[0]}: every example needs a label")
+    numeric = _all_numbers(_present(values))
+    for table in tables.values():
+        labels.check_missing(table, label[0], numeric=numeric)
     if kind == "multi-label":
+        length = labels.vector_length(values)
+        if length is not None:
+            return tuple(map(str, range(length)))
         values = [one for value in values for one in labels.as_list(value) or ()]
+        if not values:
+            place = next(iter(tables.values())).place
+            raise UsageError(
+                f"{place}: the {label[0]} of every example are an empty list: there is nothing to learn"
+            )
     found = labels.names_of(values)
     if kind == "classes" and len(found) > max(2, len(values) // 2):
         raise UsageError(
@@ -246,7 +267,9 @@ def told(task: Task) -> str:
     """The task in a line: `text: "text", label: "category" (5 classes: business …), metric: accuracy`."""
     kinds = {
         "classes": f"{len(task.labels)} classes",
-        "multi-label": f"{len(task.labels)} labels, any number each",
+        "multi-label": "1 label, on or off"
+        if len(task.labels) == 1
+        else f"{len(task.labels)} labels, any number each",
         "regression": "a number",
     }
     shown = ", ".join(task.labels[:3]) + (" …" if len(task.labels) > 3 else "")

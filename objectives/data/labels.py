@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from objectives.tasks.definition import Task
 
 _SHOWN = 12
 """Labels that a message names."""
+_NUMPY_GAP = re.compile(r"(?<=['\"])\s+(?=['\"])")
+"""Between the texts of a NumPy array, which pandas writes without commas."""
 _YES = {"1": 1, "true": 1, "yes": 1, "0": 0, "false": 0, "no": 0}
 
 
@@ -28,10 +32,14 @@ def spelled(label: Any) -> str:
 
 def numbers(task: Task, split: str, table: Table) -> list[Any]:
     """What a trial trains on, in the order of the examples; a UsageError names the first bad one."""
+    for column in task.label:
+        check_missing(table, column, numeric=_numeric(task))
     if len(task.label) > 1:
         columns = [[_flag(task, split, i, v) for i, v in enumerate(table.column(n))] for n in task.label]
         return [list(row) for row in zip(*columns, strict=True)]
     values = table.column(task.label[0])
+    if task.multi_label and vector_length(values) == len(task.labels):
+        return [[int(one) for one in as_list(value) or ()] for value in values]
     if task.regression:
         return [_number(task, split, row, label) for row, label in enumerate(values)]
     place = _places(task)
@@ -45,12 +53,62 @@ def as_list(label: Any) -> list[Any] | None:
     if isinstance(label, list | tuple):
         return list(label)
     if isinstance(label, str) and label.strip().startswith("["):
-        try:
-            found = json.loads(label)
-        except ValueError:
-            return None
+        found = _parsed(label.strip())
         return found if isinstance(found, list) else None
     return None
+
+
+def _parsed(text: str) -> Any:
+    """A list as JSON or as Python writes it, which is what pandas puts into a CSV file."""
+    for read, spelling in ((json.loads, text), (ast.literal_eval, _NUMPY_GAP.sub(", ", text))):
+        try:
+            return read(spelling)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return None
+
+
+def vector_length(values: Sequence[Any]) -> int | None:
+    """Of labels that are given as vectors such as [0, 1, 0, 0], one place per label; None where they are not.
+
+    Lists of numbers of labels differ in length, or would name a label twice.
+    """
+    first = as_list(values[0]) if len(values) else None
+    if first is None or len(first) < 2:
+        return None
+    only_both = True
+    for value in values:
+        found = as_list(value)
+        if found is None or len(found) != len(first) or not all(_is_bit(one) for one in found):
+            return None
+        only_both = only_both and found == [0, 1]
+    return None if only_both else len(first)
+
+
+def _is_bit(value: Any) -> bool:
+    return isinstance(value, int | float) and value in (0, 1)
+
+
+def is_missing(label: Any, *, numeric: bool) -> bool:
+    """Nothing, a blank text, NaN; and the text "NaN" where the column is `numeric`."""
+    if isinstance(label, str):
+        text = label.strip().lower()
+        return not text or (numeric and text == "nan")
+    return label is None or (isinstance(label, float) and math.isnan(label))
+
+
+def check_missing(table: Table, column: str, *, numeric: bool) -> None:
+    values = table.column(column)
+    row = next((row for row, value in enumerate(values) if is_missing(value, numeric=numeric)), None)
+    if row is not None:
+        raise UsageError(
+            f"{table.place}: example {row + 1} has no {column}: the label is missing; add it, or leave the "
+            "example out"
+        )
+
+
+def _numeric(task: Task) -> bool:
+    return task.regression or all(name.lstrip("-").isdigit() for name in task.labels)
 
 
 def _places(task: Task) -> Callable[[Any], int | None]:

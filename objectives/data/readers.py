@@ -21,6 +21,9 @@ from objectives.settings import shortened
 
 ALIASES = ("validation", "dev", "val", "valid", "eval")
 """What people call the split that models are compared on."""
+_SPLITS = {"training": "train", "testing": "test"} | dict.fromkeys((*ALIASES, "development"), "validation")
+"""What people call a split, and what it is called here."""
+STANDARD = ("train", "validation", "test")
 SPLIT_COLUMN = "split"
 """Of a single file: which split a row belongs to."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
@@ -71,9 +74,9 @@ def read(source: str, splits: Sequence[str] | None = None, layout: Layout | None
 
 
 def canonical(name: str) -> str:
-    """`dev`, `val` and their like are the validation split."""
+    """`dev`, `val` and their like are the validation split, `training` and `testing` are train and test."""
     head, *rest = name.lower().split("_")
-    return "_".join(["validation" if head in ALIASES else head, *rest])
+    return "_".join([_SPLITS.get(head, head), *rest])
 
 
 def _from_folder(folder: Path, splits: Sequence[str] | None, layout: Layout) -> dict[str, Table]:
@@ -132,11 +135,8 @@ def _read_all(paths: Sequence[Path], layout: Layout) -> Table:
 def _from_file(path: Path, splits: Sequence[str] | None, layout: Layout) -> dict[str, Table]:
     """All of it is train, or its own column says what is what."""
     table = _read_file(path, layout)
-    parts: dict[str, list[int]] = {}
-    if SPLIT_COLUMN in table.columns:
-        for row, name in enumerate(table.columns[SPLIT_COLUMN]):
-            parts.setdefault(canonical(str(name).strip()), []).append(row)
-    found = {name: table.rows(rows) for name, rows in parts.items()} if "train" in parts else {"train": table}
+    parts = _parts(path, table, splits)
+    found = {name: table.rows(rows) for name, rows in parts.items()} if parts else {"train": table}
     for name in splits or ():
         if canonical(name) not in found:
             raise UsageError(
@@ -144,6 +144,23 @@ def _from_file(path: Path, splits: Sequence[str] | None, layout: Layout) -> dict
                 "validation or test"
             )
     return {name: found[canonical(name)] for name in splits} if splits else found
+
+
+def _parts(path: Path, table: Table, splits: Sequence[str] | None) -> dict[str, list[int]]:
+    """The rows of each split by the column of that name; none where its values are no splits at all."""
+    parts: dict[str, list[int]] = {}
+    for row, name in enumerate(table.columns.get(SPLIT_COLUMN, ())):
+        parts.setdefault(canonical("" if name is None else str(name).strip()), []).append(row)
+    known = {*STANDARD, *map(canonical, splits or ())}
+    if not known.intersection(parts):
+        return {}
+    if "train" not in parts or (known == set(STANDARD) and not known.issuperset(parts)):
+        counts = ", ".join(f"{name or 'nothing'} ({len(rows):,})" for name, rows in list(parts.items())[:12])
+        raise UsageError(
+            f"{path}: column {SPLIT_COLUMN} says {counts}: use train, validation or test in every row, train "
+            "among them, or rename the column"
+        )
+    return parts
 
 
 def _read_file(path: Path, layout: Layout) -> Table:
@@ -177,17 +194,23 @@ def _read_csv(path: Path, _: Layout) -> dict[str, list[Any]]:
     text = _text(path)
     first = text.partition("\n")[0]
     # Spreadsheets of some countries write semicolons.
-    delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else next((m for m in ",;\t" if m in first), ",")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
         return _columns(path, header, ((reader.line_num, row) for row in reader if row))
     except csv.Error as error:
-        raise UsageError(f"{path}: line {reader.line_num} cannot be read as CSV: {error}") from None
+        kind = path.suffix.lstrip(".").upper()
+        raise UsageError(f"{path}: line {reader.line_num} cannot be read as {kind}: {error}") from None
 
 
 def _read_tsv(path: Path, layout: Layout) -> dict[str, list[Any]]:
-    """Without quoting, as GLUE's own files are; with positions for columns there is no header."""
+    """With a layout without quoting, as GLUE's own files are; with positions for columns there is no header.
+
+    Without one a CSV file with tabs, quoted as spreadsheets and pandas do.
+    """
+    if not layout:
+        return _read_csv(path, layout)
     lines = enumerate(io.StringIO(_text(path), newline=None), 1)
     rows = [(number, line.rstrip("\n").split("\t")) for number, line in lines if line.strip()]
     if not rows:

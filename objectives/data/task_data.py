@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from objectives.data import labels, readers
 from objectives.data.readers import Table
 from objectives.errors import UsageError
-from objectives.tasks.definition import Task
+from objectives.settings import shortened
+from objectives.tasks.definition import Task, find_task
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -80,7 +81,10 @@ def build(task: Task, source: str, tables: dict[str, Table]) -> TaskData:
         train, checked = train.select(kept), {task.validation[0]: train.select(held)}
     parts = [train, *checked.values(), *([test] if test is not None else [])]
     data = TaskData(task, source, train, checked, _fingerprint(task, parts), test)
-    return replace(data, remarks=tuple(about(data)))
+    unscored = (
+        ["The test split has no labels and is not scored."] if test is None and "test" in tables else []
+    )
+    return replace(data, remarks=(*about(data), *unscored))
 
 
 def _from_demo(task: Task) -> dict[str, Table]:
@@ -96,9 +100,13 @@ def _from_demo(task: Task) -> dict[str, Table]:
 
 
 def _layout(task: Task) -> dict[str, str | int]:
-    """Of every column that the task needs, where a file has a layout of its own."""
+    """Of every column that the task needs, where TSV files have a layout of their own and no quoting.
+
+    Those of the shipped tasks have, whether or not columns are called otherwise there.
+    """
     columns = (*task.text, *task.label)
-    return {name: task.tsv.get(name, name) for name in columns} if task.tsv else {}
+    own = task.tsv or find_task(task.name) is not None
+    return {name: task.tsv.get(name, name) for name in columns} if own else {}
 
 
 def _check(task: Task, name: str, table: Table) -> Dataset:
@@ -117,8 +125,18 @@ def _check(task: Task, name: str, table: Table) -> Dataset:
         texts[column] = list(table.column(column))
         bad = next((i for i, text in enumerate(texts[column]) if not isinstance(text, str)), None)
         if bad is not None:
-            raise UsageError(f"{task.name} {name} data: example {bad + 1} has no text in column {column}")
+            raise _no_text(task, name, column, bad, texts[column][bad])
     return Dataset.from_dict({**texts, "label": labels.numbers(task, name, table)})
+
+
+def _no_text(task: Task, name: str, column: str, row: int, value: Any) -> UsageError:
+    place = f"{task.name} {name} data: example {row + 1}"
+    if labels.is_missing(value, numeric=False):
+        return UsageError(f"{place} has no text in column {column}")
+    return UsageError(
+        f"{place} has {shortened(value)} in column {column}, which is not a text: write it in quotes, or "
+        "name another column with --text"
+    )
 
 
 def _fingerprint(task: Task, splits: Sequence[Dataset]) -> str:
@@ -153,17 +171,35 @@ def hold_out(task: Task, train: Dataset) -> tuple[NDArray[np.int64], NDArray[np.
 
     Examples with the same text stay together, or the model would be asked what it was told.
     """
-    _, first, same = np.unique(_hashed(texts_of(task, train)), return_index=True, return_inverse=True)
-    groups = strata(task, train)[first]
-    wanted = max(1, round(len(first) * float(task.splits.held_out or 0)))
-    chosen = nested_order(groups, regression=False, size=wanted, seed=_HELD_OUT_SEED)
-    held = np.isin(same, chosen)
-    if held.all():
+    _, first, same, sizes = np.unique(
+        _hashed(texts_of(task, train)), return_index=True, return_inverse=True, return_counts=True
+    )
+    if len(first) == 1:
         raise UsageError(
-            f"{task.name} train data: {len(first)} different text(s) are too few to hold out a validation "
-            "split: add a validation file"
+            f"{task.name} train data: one text alone is too few to hold out a validation split: add a "
+            "validation file"
         )
+    wanted = max(1, round(len(train) * float(task.splits.held_out or 0)))
+    held = np.isin(same, _held_groups(strata(task, train)[first], sizes, wanted))
     return np.flatnonzero(~held), np.flatnonzero(held)
+
+
+def _held_groups(strata: NDArray[np.float64], sizes: NDArray[np.int64], wanted: int) -> list[int]:
+    """Groups of equal texts with as many examples as wanted, or fewer by less than one group.
+
+    A text that repeats so often that it would be a tenth of the validation split is trained on, unless
+    the others are too few.
+    """
+    small = np.flatnonzero(sizes <= max(1, wanted // 10))
+    drawn = nested_order(strata[small], regression=False, size=min(wanted, len(small)), seed=_HELD_OUT_SEED)
+    large = np.setdiff1d(np.arange(len(sizes)), small)
+    chosen: list[int] = []
+    left = wanted
+    for group in (*small[drawn], *large[np.argsort(sizes[large], kind="stable")]):
+        if sizes[group] <= left:
+            chosen.append(int(group))
+            left -= int(sizes[group])
+    return chosen or [int(sizes.argmin())]
 
 
 def _hashed(texts: Sequence[tuple[str, ...]]) -> NDArray[np.uint64]:
