@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import own
 import pytest
+import tiny
 from launches import write_table
 
 from objectives.contract import StorageError, UsageError
@@ -75,18 +77,31 @@ def test_a_study_of_the_command_line_is_opened_by_name(place: Path) -> None:
     ("settings", "words"),
     [
         ({"recorded": "table.csv", "epocs": 3}, "unknown setting 'epocs': did you mean epochs"),
-        ({"recorded": "table.csv", "epochs": -1}, "--epochs -1"),
+        ({"recorded": "table.csv", "epochs": -1}, "^epochs -1.0: "),
+        ({"recorded": "table.csv", "frozen_layers": [0, 20]}, "^frozen_layers 20 is beyond"),
         ({"recorded": "table.csv", "protocol": "magic"}, "unknown protocol 'magic'"),
         ({"recorded": "table.csv", "seeds": [1, 1]}, "names a value twice"),
         ({"demo": True, "task": ["mrpc", "rte"]}, "a Study is of one model and one task"),
     ],
 )
-def test_a_mistake_is_the_same_error_as_on_the_command_line(
-    place: Path, settings: dict[str, object], words: str
-) -> None:
+def test_a_mistake_names_the_setting(place: Path, settings: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         Study(**settings).run()
     assert not (place / "elsa.db").exists()
+
+
+@pytest.mark.slow
+def test_what_the_data_were_taken_to_be_is_printed(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.save_model("bert", place / "tiny")
+    own.save(place / "news.csv", own.news(60))
+    study = Study(
+        data="news.csv", model="./tiny", frozen_layers=[0], learning_rates=[1e-3], seeds=1, epochs=0.1
+    )
+    study.run(workers=1)
+    said = capsys.readouterr().out
+    assert 'news: text: "text", label: "category" (5 classes' in said
+    assert "note: The data have no validation split" in said
+    assert "1 cell: 1 done" in str(study.status())
 
 
 def test_the_package_itself_loads_nothing_heavy() -> None:

@@ -8,6 +8,7 @@ import own
 import pytest
 import tiny
 
+from objectives.contract import UsageError
 from storage.database import Database
 from study import launch, operating_points, report
 from study.specs.study_spec import StudySpec
@@ -48,6 +49,7 @@ def test_max_length_auto_is_what_99_of_100_examples_need(
     assert launch.main([*words, "auto", "--study", "auto"]) == 0
     said = capsys.readouterr().out
     assert spec_of("auto").recipe.max_length == 24, "22 words: one text of 200 is longer"
+    assert "auto: max length: 24 tokens, chosen by auto" in said
     assert "0.5 % of the training examples are longer than 24 tokens and are cut" in said
     assert launch.main([*words, "52", "--study", "all"]) == 0
     assert "are cut" not in capsys.readouterr().out
@@ -59,6 +61,34 @@ def test_auto_stays_within_what_the_model_takes(place: Path, capsys: pytest.Capt
     assert launch.main([*words, "--study", "long"]) == 0
     assert spec_of("long").recipe.max_length == 64
     assert "100.0 % of the training examples are longer than 64 tokens" in capsys.readouterr().out
+
+
+def test_a_subset_that_has_lost_labels_is_remarked_once_per_size(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.save(place / "news.csv", own.news(200))
+    words = ["--data", "news.csv", "--model", "./tiny", "--workers", "0", "--train-sizes", "2,3,50"]
+    assert launch.main(words) == 0
+    said = capsys.readouterr().out
+    assert said.count("examples that are drawn, none has the label") == 2
+    assert "Of the 2 training examples that are drawn, none has the label" in said
+
+
+def test_a_spec_file_has_the_flags_other_names_and_its_data_beside_it(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.save(place / "specs" / "news.csv", own.news(60))
+    spec = place / "specs" / "news.toml"
+    spec.write_text('data = "news.csv"\ntrain_size = 20\nmodel = "./tiny"\n')
+    assert launch.main(["--spec", "specs/news.toml", "--workers", "0"]) == 0
+    assert f"{place}/specs/news.csv is read" in capsys.readouterr().err
+    assert spec_of("news-tiny-grid").train_sizes == (20,)
+    own.save(place / "news.csv", own.news(80))
+    assert launch.main(["--spec", "specs/news.toml", "--workers", "0", "--study", "here"]) == 0
+    assert spec_of("here").data == str(place / "news.csv")
+    spec.write_text('data = "news.csv"\ntrain_size = 20\ntrain_sizes = 30\nmodel = "./tiny"\n')
+    with pytest.raises(UsageError, match="train_sizes is set twice"):
+        launch.main(["--spec", "specs/news.toml", "--workers", "0"])
 
 
 @pytest.mark.slow

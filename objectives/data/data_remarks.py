@@ -36,6 +36,20 @@ def about(data: TaskData) -> Iterator[str]:
         yield from _labels(data, {name: _counts(data, split) for name, split in splits.items()})
 
 
+def about_subset(data: TaskData, rows: NDArray[np.int64]) -> str:
+    """Which labels a subset of the training examples has lost; nothing where it has them all."""
+    if data.task.regression:
+        return ""
+    whole, drawn = _counts(data, data.train), _counts(data, data.train.select(rows))
+    lost = np.flatnonzero((whole > 0) & (drawn == 0))
+    if not len(lost):
+        return ""
+    return (
+        f"Of the {len(rows):,} training examples that are drawn, none has the label {_named(data, lost)}: no "
+        f"model of them can learn {'it' if len(lost) == 1 else 'them'}."
+    )
+
+
 def _evaluated(data: TaskData) -> dict[str, Dataset]:
     names = data.task.validation
     found = {"validation" if len(names) == 1 else name: data.validation[name] for name in names}

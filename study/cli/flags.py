@@ -135,12 +135,21 @@ def command_line(words: Sequence[str], width: int = 90) -> str:
 
 def from_file(values: Mapping[str, Any], *groups: type) -> dict[str, Any]:
     """Typed values of a spec file, checked against the declarations of `groups`, by name."""
-    known = {item.name: item for group in groups for item in declared(group) if item.about.is_flag}
+    items = [item for group in groups for item in declared(group) if item.about.is_flag]
+    known = {_key(spelling): item for item in items for spelling in (item.flag, *item.about.aliases)}
+    known |= {item.name: item for item in items}
     found: dict[str, Any] = {}
     for name, value in values.items():
         key = name.replace("-", "_")
         if key not in known:
             raise UsageError(f"unknown setting {name!r}: {did_you_mean(key, sorted(known))}")
         item = known[key]
-        found[key] = tuple(value) if item.about.repeat and isinstance(value, list) else item.accept(value)
+        if item.name in found:
+            raise UsageError(f"{item.name} is set twice, the second time as {name}: leave one of them out")
+        given = tuple(value) if item.about.repeat and isinstance(value, list) else item.accept(value)
+        found[item.name] = given
     return found
+
+
+def _key(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")

@@ -11,6 +11,7 @@ Settings have the names of the command line's flags, `frozen_layers` for --froze
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +19,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from objectives.contract import ElsaError, UsageError
+from objectives.contract import ElsaError, SpecMismatch, UsageError
 from study.cli import command
 from study.launching import here
 from study.launching.arguments import LaunchRequest, from_values
 from study.launching.memory import Memory, stored_needs
 from study.launching.request import StudyRequest, resolve
-from study.launching.running import planned
+from study.launching.running import introduction, planned
 from study.workers.options import Places
 from study.workers.packing import Need, packed
 
@@ -43,12 +44,25 @@ class StudyStopped(ElsaError):
     """The workers ended before all cells were finished."""
 
 
+_FLAG = re.compile(r"--(?=[a-z])([a-z-]+)")
+
+
+@contextmanager
+def _settings_by_name() -> Iterator[None]:
+    """Errors name settings as they are called here: frozen_layers, not --frozen-layers."""
+    try:
+        yield
+    except (UsageError, SpecMismatch) as error:
+        raise type(error)(_FLAG.sub(lambda found: found[1].replace("-", "_"), str(error))) from None
+
+
 class Study:
     """One study of one model and one task, in a database that others may share."""
 
     def __init__(self, **settings: Any):
         """As `elsa launch` with the same settings; nothing is read or written yet."""
-        self._request: LaunchRequest | None = from_values(settings)
+        with _settings_by_name():
+            self._request: LaunchRequest | None = from_values(settings)
         self._storage = self._request.storage
         self._name: str | None = self._request.inputs.study
 
@@ -63,7 +77,8 @@ class Study:
     @cached_property
     def _asked(self) -> StudyRequest:
         assert self._request is not None
-        found = resolve(self._request)
+        with _settings_by_name():
+            found = resolve(self._request)
         if len(found) != 1:
             names = ", ".join(one.name for one in found)
             raise UsageError(f"a Study is of one model and one task, but these were asked for: {names}")
@@ -87,7 +102,9 @@ class Study:
                 request, places = LaunchRequest(), Places()
                 needs = partial(stored_needs, [study], request.working, places)
                 return self._work(study, request, places, workers, needs)
-        with planned(self._request, [self._asked]) as (study,):
+        with _settings_by_name(), planned(self._request, [self._asked]) as (study,):
+            for line in introduction([self._asked]):
+                print(line)
             memory = Memory.of(self._request)
             places = self._request.places
             return self._work(
@@ -198,7 +215,7 @@ class Study:
             threshold=threshold, frozen_layers=frozen_layers, seed=seed, best=best, train_size=train_size
         )
         places = Places() if self._request is None else self._request.places
-        with self._stored() as study:
+        with _settings_by_name(), self._stored() as study:
             export(study, wanted, places, folder, tuned_only=tuned_only)
         return folder
 

@@ -10,10 +10,12 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from objectives.contract import Recipe, UsageError
 from objectives.fitting import Fitting
+from objectives.locations import is_hub
 from objectives.settings import shortened
 from study import protocols
 from study.cli import command, flags
@@ -165,6 +167,18 @@ def read_file(path: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"--spec {path}: {error}") from None
     try:
-        return _checked(values)
+        found = _checked(values)
     except UsageError as error:
         raise UsageError(f"--spec {path}: {error}") from None
+    return found | _data_beside(path, found.get("data"))
+
+
+def _data_beside(path: str, data: str | None) -> dict[str, str]:
+    """Data that are beside the spec file and not in the working folder."""
+    if data is None or is_hub(data) or Path(data).exists():
+        return {}
+    beside = Path(path).resolve().parent / data
+    if not beside.exists():
+        return {}
+    command.note(f"--spec {path}: data {data} are not in the working folder; {beside} is read")
+    return {"data": str(beside)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ class StudyRequest:
     """Tokens of the longest training example, as it is cut; None where nothing is trained."""
     words: int | None = None
     """Different tokens of the training examples, where they were counted."""
+    chosen: tuple[str, ...] = ()
+    """Settings that were left to this software, and what it chose."""
 
 
 def check_quickly(request: LaunchRequest) -> None:
@@ -120,7 +122,7 @@ def _trained(request: LaunchRequest) -> list[StudyRequest]:
 
 def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIdentity) -> StudyRequest:
     from objectives.data.inference import told
-    from objectives.pretrained.lengths import measure
+    from objectives.pretrained.lengths import AUTO, measure
     from objectives.tasks.definition import find_task
     from objectives.tasks.metrics import describe
     from objectives.tasks.task_file import to_dict
@@ -132,7 +134,8 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
         defaults = quick_defaults(defaults, subject, len(data.train))
     usual = {**(_demo_recipe() if demo else {}), **defaults.recipe}
     lengths = measure(data, identity.path, identity.name)
-    longest = lengths.resolve(request.recipe.get("max_length"), usual.get("max_length", Recipe.max_length))
+    asked_length = request.recipe.get("max_length")
+    longest = lengths.resolve(asked_length, usual.get("max_length", Recipe.max_length))
     worked_out = {"max_length": longest, "mixed_precision": resolve_precision(request, usual)}
     recipe = Recipe(**{**usual, **request.recipe, **worked_out, **_chosen_metric(request)})
     metric = data.task.scored_by(recipe.accuracy)
@@ -160,6 +163,7 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
     for size in spec.train_sizes:
         if size is not None and size > most:
             raise UsageError(f"--train-sizes {size} is beyond the {most} training examples")
+    spec = replace(spec, remarks=(*spec.remarks, *_lost_labels(data, spec)))
     if 0 not in spec.frozen_layers:
         note(
             "--frozen-layers leaves out 0, the full model: without it in some study or table there is "
@@ -173,7 +177,18 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
         precision_chosen=chosen(request.recipe),
         longest=lengths.longest(longest),
         words=lengths.words,
+        chosen=(f"max length: {longest} tokens, chosen by auto",) if asked_length == AUTO else (),
     )
+
+
+def _lost_labels(data: TaskData, spec: StudySpec) -> list[str]:
+    """Of every train size, the labels that none of its examples has."""
+    from objectives.data.data_remarks import about_subset
+    from objectives.data.task_data import draw_subset
+
+    sizes = [size for size in spec.train_sizes if size is not None]
+    told = (about_subset(data, draw_subset(data, size, spec.recipe.selection_split)) for size in sizes)
+    return [remark for remark in told if remark]
 
 
 def _name(request: LaunchRequest, spec: StudySpec) -> str:

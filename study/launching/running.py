@@ -107,7 +107,7 @@ def _run(
     total = waiting + sum(found.complete + found.failed for found in counts)
     names = ", ".join(study.name for study in studies)
     where = studies[0].database.display_url
-    for line in _introduction(requests):
+    for line in introduction(requests):
         print(line)
     if request.working.workers == 0:
         print(
@@ -128,12 +128,14 @@ def _run(
     return code
 
 
-def _introduction(requests: Sequence[StudyRequest]) -> list[str]:
+def introduction(requests: Sequence[StudyRequest]) -> list[str]:
+    """What the data were taken to be, what is unusual about them, and what was chosen."""
     marks = dict.fromkeys(mark for request in requests for mark in request.spec.marks)
     lines = [f"{mark.upper()}: {MARKS[mark]}" for mark in marks]
     for request in {request.spec.task: request for request in requests}.values():
         lines += [f"{request.spec.task}: {request.told}"] if request.told else []
         lines += [f"note: {remark}" for remark in request.spec.remarks]
+    lines += [f"{request.name}: {choice}" for request in requests for choice in request.chosen]
     return lines
 
 
