@@ -8,6 +8,7 @@ from pathlib import Path
 from objectives.contract import UsageError
 from study.cli import command, flags
 from study.cli.files import check_new_folder
+from study.cli.wording import size_text
 from study.models.wanted import Wanted
 from study.workers.options import Caching, Places
 
@@ -53,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted, out = flags.made(Wanted, arguments), Path(arguments.out)
     check_new_folder(out, "--out")
     if arguments.merge:
+        # A folder is one run already: there is nothing to choose.
+        without_use = [*flags.given(Wanted, arguments)]
+        without_use += [name for name in ("tuned_only", "data", "storage") if getattr(arguments, name)]
+        if without_use:
+            flag = f"--{without_use[0].replace('_', '-')}"
+            raise UsageError(f"--merge turns one folder into another and does not use {flag}: leave it out")
         from study.models.exporting import merge
 
         paths = merge(arguments.merge, arguments.model, out)
@@ -72,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             study = database.study(arguments.study)
             paths = export(study, wanted, places, out, tuned_only=arguments.tuned_only, say=print)
     size = sum(path.stat().st_size for path in paths)
-    print(f"{out}: {', '.join(path.name for path in paths)}; {size / 1e6:,.1f} MB")
+    print(f"{out}: {', '.join(path.name for path in paths)}; {size_text(size)}")
     return 0
 
 

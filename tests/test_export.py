@@ -11,16 +11,18 @@ from typing import Any
 
 import own
 import pytest
+import stored
 import tiny
 import torch
 import yaml
 from safetensors.torch import load_file
 
-from objectives.contract import UsageError
+from objectives.contract import TrialRecord, UsageError
 from objectives.tasks.definition import shipped
 from storage.database import Database
 from study import Study, export, operating_points, report
 from study.models import load
+from study.models.card import _front_matter
 from study.reporting.content import analyse_studies
 from study.reporting.note import note
 from study.trials.sources import read_studies
@@ -106,6 +108,7 @@ def test_from_a_file_to_predictions_without_a_word_of_other_tasks(
     first, last = (" ".join([tiny.WORDS[i]] * 5) for i in (0, 4))
     found = [{answer["label"]: answer["score"] for answer in answers} for answers in classify([first, last])]
     if kind == "regression":
+        assert "Texts were cut to 64 tokens in training" in Path("model/README.md").read_text()
         assert 15_000 < found[1]["price"] < found[0]["price"] < 120_000, "in the unit of the file"
     else:
         assert found[0]["business"] > found[1]["business"]
@@ -141,7 +144,15 @@ def test_a_tuned_only_folder_is_small_and_gives_the_whole_model_again(news: str)
     assert "load_many" in cards["delta"]
     assert "pipeline(" not in cards["delta"]
     assert cards["merged"] == cards["whole"]
+    assert "library_name: elsa-study\n" in cards["delta"]
+    assert "library_name: transformers\n" in cards["whole"]
     assert Path("merged/tokenizer_config.json").read_text() == Path("whole/tokenizer_config.json").read_text()
+
+
+@pytest.mark.parametrize("flags", ["--tuned-only", "--threshold 0.9", "--seed 1", "--best", "--train-size 9"])
+def test_merging_takes_no_flags_that_choose_a_run(flags: str) -> None:
+    with pytest.raises(UsageError, match=f"{flags.split()[0]} does not use"):
+        export.main(["--merge", "delta", "--out", "merged", *flags.split()])
 
 
 def test_another_base_is_refused_and_the_same_elsewhere_is_not(news: str) -> None:
@@ -169,6 +180,15 @@ def test_the_card_has_results_intervals_costs_and_an_index(news: str) -> None:
     for word in ("95 % interval", "parameters trained", "training time", "Operating points", "Caveats"):
         assert word in text
     assert "sqlite" not in text
+
+
+def test_the_index_names_data_of_any_name_as_the_hub_does() -> None:
+    task = {"name": "my news & more", "text": "text", "labels": ["a", "b"], "metrics": ["accuracy"]}
+    spec = stored.make_spec(task=task["name"], metric="accuracy", definition=task)
+    record = TrialRecord(metric="accuracy", score=0.5, metrics={"accuracy": 0.5})
+    text = _front_matter("name", spec, record, tuned_only=False)
+    (entry,) = yaml.safe_load(text.split("---")[1])["model-index"]
+    assert entry["results"][0]["dataset"]["type"] == "my-news-more"
 
 
 @pytest.mark.slow

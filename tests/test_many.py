@@ -88,8 +88,48 @@ def test_answers_have_labels_and_scores_and_texts_are_cut_as_in_training(tmp_pat
     assert all(isinstance(answer, float) for answer in found["task3"])
     cut = many.predict([" ".join(TEXTS[2].split()[:4])])["task2"][0]
     assert found["task2"][2][0]["score"] == pytest.approx(cut[0]["score"], abs=1e-6), "cut at 6 tokens"
-    assert many.predict([("w1", "w2")])["task1"][0]["score"] > 0
     assert many.predict([]) == {"task1": [], "task2": [], "task3": []}
+
+
+def test_texts_of_another_kind_than_the_task_reads_are_refused(tmp_path: Path) -> None:
+    base = tiny.save_model("bert", tmp_path / "base")
+    folders = [delta(tmp_path / name, base, 2, seed) for seed, name in enumerate(("one", "two"))]
+    for folder, text in zip(folders, (["body"], ["left", "right"]), strict=True):
+        path = Path(folder) / "tuned.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "text": text}))
+    one, two = load_many(folders[:1]), load_many(folders[1:])
+    with pytest.raises(UsageError, match=r"one text was given: write \[text\]"):
+        one.predict("w1 w2")
+    with pytest.raises(UsageError, match=r"task0 reads body, and pairs were given: .* single texts"):
+        one.predict([("w1", "w2")])
+    with pytest.raises(UsageError, match=r"task1 reads left and right, and single texts were given"):
+        two.predict(["w1"])
+    with pytest.raises(UsageError, match="both were given"):
+        one.predict(["w1", ("w1", "w2")])  # type: ignore[list-item]
+    assert len(one.predict(["w1"])["task0"]) == len(two.predict([("w1", "w2")])["task1"]) == 1
+
+
+def test_a_base_of_the_hub_is_loaded_at_its_recorded_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    base = tiny.save_model("bert", tmp_path / "base")
+    folder = delta(tmp_path / "a", base, 2, 1)
+    path = Path(folder) / "tuned.json"
+    commit = "0123456789" * 4
+    path.write_text(json.dumps({**json.loads(path.read_text()), "base": "owner/name", "revision": commit}))
+    asked: list[tuple[str, str | None]] = []
+    whole = AutoModelForSequenceClassification.from_pretrained
+
+    def from_pretrained(place: str, *, revision: str | None = None, **details: Any) -> Any:
+        asked.append((place, revision))
+        return whole(base, **details)
+
+    monkeypatch.setattr(AutoModelForSequenceClassification, "from_pretrained", from_pretrained)
+    load(folder)
+    load(folder, base=base)
+    assert asked == [("owner/name", commit), (base, None)]
 
 
 def test_two_folders_of_one_task_have_names_of_their_own(tmp_path: Path) -> None:

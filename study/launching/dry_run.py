@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from objectives.contract import Cell, Recipe
 from study import protocols
 from study.cli.command import duration
-from study.cli.wording import counted
+from study.cli.wording import counted, size_text
 from study.progress.pace import steps, weight
 from study.workers.jobs import make_objective
 from study.workers.options import Places
@@ -76,7 +76,7 @@ def _kept(cells: Sequence[Cell], objective: FineTuning) -> str:
     for cell in cells:
         objective.stack.freeze(cell.frozen_layers)
         sizes += sum(p.numel() * p.element_size() for p in objective.tuned().values())
-    return f"{sizes / 1e9:,.1f} GB of tuned weights are kept with --keep models"
+    return f"{size_text(sizes)} of tuned weights are kept with --keep models"
 
 
 def _time(request: StudyRequest, cells: Sequence[Cell], objective: FineTuning, workers: int) -> str:

@@ -63,7 +63,7 @@ def finish(studies: Sequence[StoredStudy], launching: Launching, places: Places)
         kept = kept_models(study.name, reading.spec(study.name), places)
         if kept is not None and kept.folder.is_dir():
             print(
-                f"models: {kept.bytes() / 1e9:,.1f} GB in {kept.folder}, for elsa export; delete the folder "
+                f"models: {size_text(kept.bytes())} in {kept.folder}, for elsa export; delete the folder "
                 "when you have what you need"
             )
     if _has_dashboard():

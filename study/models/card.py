@@ -13,7 +13,7 @@ from objectives.data.readers import hub_parts
 from objectives.locations import is_hub, is_path
 from objectives.tasks.metrics import describe, display_name
 from study.analysis.costs import costs
-from study.cli.wording import counted
+from study.cli.wording import counted, slug
 from study.reporting import names
 from study.reporting.content import telling
 from study.reporting.text import escape, markdown
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from study.trials.sources import Reading
 
 TEST = "test_"
+LIBRARY, TRANSFORMERS = "elsa-study", "transformers"
+"""What loads a folder: Transformers by itself, or this software beside a base."""
 
 
 def card(
@@ -40,7 +42,7 @@ def card(
     """`record` is of the exported weights; `comparison` sets its score beside the study's."""
     task = spec.described_task()
     parts = [
-        _front_matter(name, spec, record),
+        _front_matter(name, spec, record, tuned_only=tuned_only),
         f"# {escape(f'{spec.model} on {names.task_name(spec.task)}')}",
         _what(name, spec, choice, record, comparison),
         _use(_TUNED if tuned_only else _FULL, pairs=len(task.text) == 2, multi_label=task.multi_label),
@@ -52,7 +54,7 @@ def card(
     return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
+def _front_matter(name: str, spec: StudySpec, record: TrialRecord, *, tuned_only: bool) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     task = spec.described_task()
@@ -62,7 +64,7 @@ def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
         EvalResult(
             task_type="text-classification",
             task_name="Text Classification",
-            dataset_type="/".join(parts[:2]) or spec.task,
+            dataset_type="/".join(parts[:2]) or slug(spec.task),
             dataset_name=names.task_name(spec.task),
             dataset_config=parts[2] if len(parts) == 3 else None,
             dataset_split=_split(spec, metric),
@@ -74,7 +76,7 @@ def _front_matter(name: str, spec: StudySpec, record: TrialRecord) -> str:
     ]
     base = spec.model_path if spec.model_path and not is_path(spec.model_path) else None
     data = ModelCardData(
-        library_name="transformers",
+        library_name=LIBRARY if tuned_only else TRANSFORMERS,
         pipeline_tag="text-classification",
         base_model=base,
         datasets=["/".join(parts[:2])] if hub else None,
@@ -142,6 +144,7 @@ def _use(code: str, *, pairs: bool, multi_label: bool) -> str:
 def merged(text: str, *, pairs: bool, multi_label: bool) -> str:
     """The card of a tuned-only folder as that of the whole model."""
     use = _use(_FULL, pairs=pairs, multi_label=multi_label)
+    text = text.replace(f"library_name: {LIBRARY}\n", f"library_name: {TRANSFORMERS}\n", 1)
     return re.sub(
         r"^## Use\n.*?`elsa export --merge`[^\n]*", lambda _: use, text, flags=re.DOTALL | re.MULTILINE
     )
@@ -149,11 +152,12 @@ def merged(text: str, *, pairs: bool, multi_label: bool) -> str:
 
 def _answers(spec: StudySpec) -> str:
     task = spec.described_task()
+    cut = f"Texts were cut to {spec.recipe.max_length} tokens in training."
     if task.regression:
-        return f"The score is the predicted {task.label[0]}, in the unit of the training data."
+        return f"The score is the predicted {task.label[0]}, in the unit of the training data. {cut}"
     shown = ", ".join(task.labels[:20]) + (" …" if len(task.labels) > 20 else "")
     several = ", any number of which may hold" if task.multi_label else ""
-    return f"Labels{several}: {shown}. Texts were cut to {spec.recipe.max_length} tokens in training."
+    return f"Labels{several}: {shown}. {cut}"
 
 
 def _numbers(spec: StudySpec, choice: Choice, record: TrialRecord, reading: Reading) -> str:

@@ -82,12 +82,28 @@ class Many:
 
         An answer is {"label", "score"}; of a multi-label task a list of them, of a regression the number.
         """
+        self._check(texts)
         found: dict[str, list[Any]] = {name: [] for name in self._members}
         for start in range(0, len(texts), batch_size):
             for inputs, members in self._encoded(texts[start : start + batch_size]):
                 for name, logits in self._logits(inputs, members).items():
                     found[name] += _answers(logits.float().cpu(), members[name])
         return found
+
+    def _check(self, texts: Texts) -> None:
+        if isinstance(texts, str):
+            raise UsageError("predict takes a list of texts, and one text was given: write [text]")
+        pairs = {not isinstance(text, str) for text in texts}
+        if len(pairs) > 1:
+            raise UsageError("predict takes single texts or pairs of texts, and both were given")
+        for name, member in self._members.items():
+            columns = member.about.text
+            if columns and pairs and pairs != {len(columns) == 2}:
+                wanted = "pairs: [(first, second)]" if len(columns) == 2 else "single texts: [text]"
+                given = "pairs" if pairs == {True} else "single texts"
+                raise UsageError(
+                    f"{name} reads {' and '.join(columns)}, and {given} were given: predict takes {wanted}"
+                )
 
     def _encoded(self, texts: Texts) -> list[tuple[Inputs, dict[str, _Member]]]:
         """Tokens, and the tasks that read them: all tasks, unless some cut a text shorter than others."""

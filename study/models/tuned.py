@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, ABOUT = "tuned.safetensors", "tuned.json"
 FORMAT = 1
+_COMMIT = re.compile("[0-9a-f]{40}")
+"""Of the hub."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +122,12 @@ def base_model(about: Tuned, base: str | os.PathLike[str] | None) -> PreTrainedM
     quiet_libraries()
     place = str(base if base is not None else about.base)
     config = AutoConfig.for_model(**{"model_type": "", **about.config})
+    # A folder has a fingerprint in its place, and another base than the recorded one has its own.
+    recorded = base is None and _COMMIT.fullmatch(about.revision)
+    revision = {"revision": about.revision} if recorded else {}
     try:
         return AutoModelForSequenceClassification.from_pretrained(
-            place, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
+            place, config=config, dtype=torch.float32, ignore_mismatched_sizes=True, **revision
         )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
