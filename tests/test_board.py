@@ -96,3 +96,12 @@ def test_where_only_some_studies_were_timed_the_time_left_is_a_lower_bound(
     assert two.tally().endswith(", more than 1m30s left]")
     monkeypatch.setattr(Standing, "seconds_left", lambda self, _: None)
     assert Board([database.study("mrpc-tiny")], 1).tally().endswith(", time left unknown]")
+
+
+def test_what_a_tracker_cannot_do_is_shown_once_for_all_workers(board: Board) -> None:
+    reason = "tracker wandb failed (OSError: no key); trials go on"
+    lines = [
+        board.update(Event(kind="untracked", worker=f"w{i}", study="mrpc-tiny", reason=reason))
+        for i in range(3)
+    ]
+    assert lines == [reason, None, None]

@@ -164,6 +164,21 @@ def test_a_metric_that_does_not_fit_is_refused(names: list[str], message: str) -
         metrics.check(task, names)
 
 
+def test_a_metric_has_the_names_of_other_software() -> None:
+    task = Task(name="two", text=("text",), labels=("a", "b"), metrics=("accuracy",))
+    assert metrics.check(task, ["mcc", "AUC"]) == ("matthews_correlation", "roc_auc")
+    with pytest.raises(UsageError, match="did you mean roc_auc"):
+        metrics.check(task, ["auroc_"])
+
+
+def test_chance_counts_classes_that_no_example_has() -> None:
+    labels = np.array([0] * 6 + [1] * 2)
+    constant = np.zeros((8, 3))
+    assert METRICS["average_precision"](labels, constant) == pytest.approx(0.5)
+    assert METRICS["average_precision"].chance(labels, 3) == pytest.approx(0.5)
+    assert METRICS["average_precision"].chance(labels) == pytest.approx(0.25)
+
+
 def test_metrics_of_a_second_split_carry_its_name() -> None:
     task = get_task("mnli")
     labels = np.array([0, 1, 2])
@@ -247,3 +262,12 @@ def test_pages_define_the_quality_of_an_error() -> None:
     page = markdown(document(data, analyse(data)))
     assert "Keeps: the score as a share of the full model's." in page
     assert "chance - error" not in page
+
+
+@pytest.mark.parametrize("size", [None, 100])
+def test_a_quick_look_at_all_data_is_not_said_to_be_of_a_part(size: int | None) -> None:
+    runs = rows({0: [0.8, 0.81], 1: [0.78, 0.79]})
+    data = table([dict(row, quick=True, train_size=size) for row in runs])
+    page = markdown(document(data, analyse(data)))
+    assert "QUICK: a first look" in page
+    assert ("part of the data" in page) == (size is not None)

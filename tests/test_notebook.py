@@ -30,3 +30,5 @@ def test_the_notebook_runs_and_shows_the_study(tmp_path: Path, monkeypatch: pyte
     assert "DEMO" in shown["study"]
     assert "plotly" in shown["study"]
     assert (tmp_path / "notebook-report" / "report.html").is_file()
+    assert (tmp_path / "notebook-model" / "model.safetensors").is_file()
+    assert "equivalent" in list(shown.values())[-1]

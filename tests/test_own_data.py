@@ -10,7 +10,7 @@ import numpy as np
 import own
 import pytest
 
-from objectives.contract import UsageError
+from objectives.contract import HubError, UsageError
 from objectives.data import readers
 from objectives.data.inference import told
 from objectives.data.task_data import TaskData, draw_subset, load_data
@@ -417,3 +417,28 @@ def test_a_hub_name_has_an_owner_a_name_and_perhaps_a_configuration(monkeypatch:
     assert asked == [("fancyzhx/ag_news", None), ("owner/many", "english")]
     with pytest.raises(UsageError, match="use hub:OWNER/NAME"):
         readers.read("hub:a/b/c/d")
+
+
+def test_a_hub_name_without_owner_may_have_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked = []
+
+    def load(name: str, config: str | None = None) -> Any:
+        asked.append((name, config))
+        if (name, config) != ("sets", "english"):
+            raise FileNotFoundError(f"{name} does not exist")
+        features = datasets.Features(
+            {"text": datasets.Value("string"), "stars": datasets.ClassLabel(names=["1", "2", "3"])}
+        )
+        rows = {"text": [f"t {i}" for i in range(30)], "stars": [i % 3 for i in range(30)]}
+        return datasets.DatasetDict({"train": datasets.Dataset.from_dict(rows, features=features)})
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    data = read("hub:sets/english")
+    assert asked == [("sets/english", None), ("sets", "english")]
+    assert data.task.labels == ("1", "2", "3")
+    for text, label in zip(data.train["text"], data.train["label"], strict=True):
+        assert label == int(text.split()[1]) % 3, "the number of a name, not the name"
+    with pytest.raises(HubError, match=r"data set a/b or a \(configuration b\) .*a/b does not exist"):
+        read("hub:a/b")

@@ -209,9 +209,9 @@ def test_the_report_says_which_part_is_which_and_what_would_help(database: Datab
     reading = read_studies([database.study("s")])
     analysis = analyse_studies(reading, thresholds=[0.9])
     text = markdown(document(reading.table, analysis, reading.provenance))
-    assert "% of the doubt comes from the choice of test examples, the rest from the seeds" in text
-    assert "More test data would help more than more seeds." in text
-    assert "intervals allow for the luck of the seeds and of the test examples" in text
+    assert "% of the doubt comes from the choice of validation examples, the rest from the seeds" in text
+    assert "More validation examples would help more than more seeds." in text
+    assert "intervals allow for the luck of the seeds and of the validation examples" in text
     plain = markdown(document(reading.table, analyse(reading.table, thresholds=[0.9]), reading.provenance))
     assert "all intervals are over seeds only" in plain
 

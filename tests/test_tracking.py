@@ -187,6 +187,22 @@ def test_trackio_has_a_run_per_trial(told: Told, place: Path, monkeypatch: pytes
     assert len(runs) == 2
 
 
+@pytest.mark.slow
+def test_mlflow_writes_into_the_folder_for_trackers(
+    told: Told, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    # Set and removed, so that what is set meanwhile is removed again.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+    send(told, "mlflow")
+    client = mlflow.MlflowClient(f"sqlite:///{place}/tracking/mlflow.db")
+    assert client.get_experiment_by_name("my-news") is not None
+    assert [path.name for path in place.iterdir()] == ["tracking"]
+
+
 class Pretend:
     """A tracker that does as it is told."""
 
@@ -241,6 +257,21 @@ def test_a_tracker_that_fails_is_mentioned_once_and_tried_again_with_the_next_tr
     assert said == ["tracker tensorboard failed (ConnectionError: nobody there); trials go on"]
     first, second = pretend.begun
     assert (first.values, len(second.values)) == ([], 3)
+
+
+def test_a_tracker_that_cannot_start_is_said_to_who_displays(told: Told, pretend: type[Pretend]) -> None:
+    def failing(what: str) -> None:
+        raise PermissionError("not writable")
+
+    pretend.during = failing  # type: ignore[assignment, method-assign]
+    jobs, events = told
+    seen: list[Event] = []
+    with tracked(jobs, Keeping(track=("tensorboard",)), seen.append, "w0") as tell:
+        for event in events:
+            tell(event)
+    (found,) = [event for event in seen if event.kind == "untracked"]
+    assert (found.worker, found.study) == ("w0", "my news")
+    assert found.reason == "tracker tensorboard failed (PermissionError: not writable); trials go on"
 
 
 def test_a_tracker_that_hangs_holds_nobody_up(

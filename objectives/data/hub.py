@@ -10,21 +10,31 @@ from objectives.errors import HubError, UsageError
 
 
 def read_hub(source: str, splits: Sequence[str] | None) -> dict[str, Table]:
-    from datasets import load_dataset
-
-    parts = hub_parts(source)
-    name, config = "/".join(parts[:2]), parts[2] if len(parts) == 3 else None
-    quiet_libraries()
-    try:
-        loaded = load_dataset(name, config)
-    except (OSError, ConnectionError, ValueError, RuntimeError) as error:
-        shown = f"{name} ({config})" if config else name
-        raise HubError(unreachable(f"data set {shown}", error)) from error
+    loaded = _load(hub_parts(source))
     found = {canonical(split): split for split in loaded} if splits is None else {s: s for s in splits}
     missing = [split for split in found.values() if split not in loaded]
     if missing:
         raise UsageError(f"--data {source}: no split {missing[0]} (it has {', '.join(loaded)})")
     return {name: _of_dataset(source, loaded[split]) for name, split in found.items()}
+
+
+def _load(parts: Sequence[str]) -> Any:
+    """`OWNER/NAME/CONFIG`, `OWNER/NAME` or `NAME`; two words may be `NAME/CONFIG`, too."""
+    from datasets import load_dataset
+
+    quiet_libraries()
+    tried: list[tuple[str, str | None]] = [("/".join(parts[:2]), parts[2] if len(parts) == 3 else None)]
+    if len(parts) == 2:
+        tried.append((parts[0], parts[1]))
+    first: Exception | None = None
+    for name, config in tried:
+        try:
+            return load_dataset(name, config)
+        except (OSError, ConnectionError, ValueError, RuntimeError) as error:
+            first = first or error
+    assert first is not None
+    shown = " or ".join(f"{name} (configuration {config})" if config else name for name, config in tried)
+    raise HubError(unreachable(f"data set {shown}", first)) from first
 
 
 def _of_dataset(source: str, dataset: Any) -> Table:

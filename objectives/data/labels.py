@@ -40,12 +40,22 @@ def numbers(task: Task, split: str, table: Table) -> list[Any]:
     values = table.column(task.label[0])
     if task.multi_label and vector_length(values) == len(task.labels):
         return [[int(one) for one in as_list(value) or ()] for value in values]
+    names = table.class_names.get(task.label[0], ())
+    if names and set(names) <= set(task.labels):
+        # The source gives the numbers of names; a name may be another number.
+        values = [_name_of(value, names) for value in values]
     if task.regression:
         return [_number(task, split, row, label) for row, label in enumerate(values)]
     place = _places(task)
     if task.multi_label:
         return [_vector(task, split, row, label, place) for row, label in enumerate(values)]
     return [_class(task, split, row, label, place) for row, label in enumerate(values)]
+
+
+def _name_of(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_name_of(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 
 def as_list(label: Any) -> list[Any] | None:

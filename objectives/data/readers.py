@@ -299,5 +299,5 @@ def hub_parts(source: str) -> list[str]:
     """Of `hub:OWNER/NAME/CONFIG`."""
     parts = source.removeprefix(HUB).strip("/").split("/")
     if not all(parts) or len(parts) > 3:
-        raise UsageError(f"--data {source}: use hub:OWNER/NAME or hub:OWNER/NAME/CONFIG")
+        raise UsageError(f"--data {source}: use hub:OWNER/NAME, hub:OWNER/NAME/CONFIG or hub:NAME/CONFIG")
     return parts

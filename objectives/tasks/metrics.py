@@ -50,11 +50,14 @@ class Metric:
             raise UsageError(f"{self.name} cannot be computed: choose from {', '.join(METRICS)}")
         return float(self.compute(labels, outputs))
 
-    def chance(self, labels: NDArray[Any]) -> float:
-        """What the best answer scores that is the same for every example."""
+    def chance(self, labels: NDArray[Any], classes: int | None = None) -> float:
+        """What the best answer scores that is the same for every example.
+
+        `classes` is the number of them, where the labels may lack the last ones.
+        """
         if self.fixed_chance is not None:
             return self.fixed_chance
-        scores = [self(labels, outputs) for outputs in scoring.constant_answers(labels)]
+        scores = [self(labels, outputs) for outputs in scoring.constant_answers(labels, classes)]
         return max(scores) if self.higher_is_better else min(scores)
 
     def quality(self, score: Score, chance: float | None) -> Score:
@@ -167,7 +170,7 @@ _BY_NAME = METRICS | {other: metric for metric in METRICS.values() for other in 
 
 def get(name: str) -> Metric:
     """A metric that trials can be scored by."""
-    found = METRICS.get(name.lower().replace("-", "_"))
+    found = _BY_NAME.get(name.lower().replace("-", "_"))
     if found is None:
         raise UsageError(f"unknown metric {name!r}: {did_you_mean(name.lower(), METRICS)}")
     return found
@@ -233,5 +236,5 @@ def evaluate(
     }
 
 
-def chance(name: str, labels: NDArray[Any]) -> float:
-    return get(name).chance(labels)
+def chance(name: str, labels: NDArray[Any], classes: int | None = None) -> float:
+    return get(name).chance(labels, classes)

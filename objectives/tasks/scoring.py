@@ -106,7 +106,7 @@ def root_mean_squared_error(labels: Array, outputs: Array) -> float:
     return float(np.sqrt(np.square(predicted(labels, outputs) - labels).mean()))
 
 
-def constant_answers(labels: Array) -> Iterator[Array]:
+def constant_answers(labels: Array, classes: int | None = None) -> Iterator[Array]:
     """Outputs that are the same for every example, the best of them for every metric among them."""
     examples = len(labels)
     if labels.ndim == 2:
@@ -116,7 +116,7 @@ def constant_answers(labels: Array) -> Iterator[Array]:
         yield np.full(examples, labels.mean())
         yield np.full(examples, np.median(labels))
     else:
-        counts = np.bincount(labels.astype(np.int64), minlength=2)
+        counts = np.bincount(labels.astype(np.int64), minlength=max(2, classes or 2))
         best = {int(counts.argmax())} | ({1} if len(counts) == 2 else set())
         for label in sorted(best):
             yield np.tile(np.arange(len(counts)) == label, (examples, 1)).astype(np.float64)

@@ -301,7 +301,9 @@ class FineTuning:
             metrics={n: v for n, v in scored.metrics.items() if not n.startswith(SELECTION)} | progress.test,
             curve=tuple(progress.curve),
             selection_score=scored.metrics.get(f"{SELECTION}_{self.metric}"),
-            chance=metrics.chance(self.metric, self._splits[self.task.validation[0]].encoded.labels),
+            chance=metrics.chance(
+                self.metric, self._splits[self.task.validation[0]].encoded.labels, self.task.outputs
+            ),
             train_examples=run.schedule.examples,
             trainable_parameters=sum(size for size, tuned in sizes if tuned),
             total_parameters=sum(size for size, _ in sizes),

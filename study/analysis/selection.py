@@ -11,6 +11,7 @@ from typing import Literal
 
 from study.analysis.choices import Select
 from study.analysis.samples import DepthRuns, Group, RateRuns
+from study.cli.words import counted
 
 SelectedBy = Literal["selection score", "learning-rate search", "score"]
 
@@ -134,7 +135,7 @@ def _passed_over(depth: DepthRuns, chosen: RateRuns | None, by_selection: bool) 
         if better <= beside or not (lucky or lost):
             continue
         why = (
-            f", its higher mean is of {len(rate.choosing.seeds)} run(s) only"
+            f", its higher mean is of {counted(len(rate.choosing.seeds), 'run')} only"
             if lucky
             else f": {lost} of {rate.finished} runs diverged or collapsed"
         )

@@ -51,7 +51,7 @@ class Inputs:
         None,
         metavar="FILE|FOLDER|hub:NAME",
         help="a file, a folder with train, validation and test files, or a data set of the hub, as "
-        "hub:OWNER/NAME or hub:OWNER/NAME/CONFIG",
+        "hub:OWNER/NAME, hub:OWNER/NAME/CONFIG or hub:NAME/CONFIG",
         default_text="the shipped task's, from the hub",
         everyday=True,
     )

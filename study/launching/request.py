@@ -154,7 +154,7 @@ def _training_request(request: LaunchRequest, data: TaskData, identity: ModelIde
         demo=demo,
         quick=request.inputs.quick,
         definition=to_dict(data.task) if own else None,
-        chance=describe(metric).chance(data.labels(data.task.validation[0])),
+        chance=describe(metric).chance(data.labels(data.task.validation[0]), data.task.outputs),
         remarks=tuple(filter(None, (*data.remarks, lengths.told(longest)))),
         protocol_settings=_own(request, grid["seeds"]),
         **grid,

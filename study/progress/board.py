@@ -47,6 +47,8 @@ class Board:
         self._workers = workers
         self._standings: Mapping[str, Standing] = {}
         self.rows: dict[str, Row] = {}
+        self._untracked: set[str | None] = set()
+        """What trackers could not do: all workers say the same."""
         self._told = ("", float("-inf"))
         """The last estimate of the time left, and when it was made."""
         self._refresh()
@@ -118,6 +120,9 @@ class Board:
             case "reaped":
                 return f"{counted(event.trials or 0, 'trial')} of dead workers will be run again"
             case "unwatched":
+                return event.reason
+            case "untracked" if event.reason not in self._untracked:
+                self._untracked.add(event.reason)
                 return event.reason
             case "idle" if event.counts is not None:
                 row.doing = f"waiting, {counted(event.counts.running, 'cell')} running elsewhere"

@@ -60,15 +60,16 @@ def _runs(analysis: Analysis) -> list[Remark]:
     verb = "is" if low == high == 1 else "are"
     with_examples = [c for c in analysis.curves if c.test_examples is not None]
     if len(with_examples) == len(analysis.curves):
-        over = "intervals allow for the luck of the seeds and of the test examples, not for other data sets"
+        over = "intervals allow for the luck of the seeds and of the validation examples, not for other data"
     elif with_examples:
         over = (
-            "intervals allow for the luck of the seeds, and of the test examples where predictions are stored"
+            "intervals allow for the luck of the seeds, and of the validation examples where predictions are "
+            "stored"
         )
     else:
         over = (
-            "all intervals are over seeds only: to include the noise of the test set, every trial's "
-            "predictions would have to be stored here"
+            "all intervals are over seeds only: to include the noise of the validation examples, every "
+            "trial's predictions would have to be stored here"
         )
     return [Remark(f"Behind each mean {verb} {span}; {over}.")]
 

@@ -12,7 +12,7 @@ from study.analysis.points import OperatingPoint
 from study.cli.wording import counted
 
 MOSTLY = 0.5
-"""Of the doubt; where the test set's part is larger, more test data helps more than more seeds."""
+"""Of the doubt; where the validation examples' part is larger, more of them help more than more seeds."""
 SETTLE_IT = f"settle it with {100 * POWER:.0f} % power"
 _MENTIONED = 0.05
 """Other answers with less probability are not named."""
@@ -69,14 +69,15 @@ def _share(probability: float) -> str:
 
 
 def _parts(point: OperatingPoint) -> list[str]:
-    """Which part of the doubt is the test set's, and which the seeds'."""
+    """Which part of the doubt is the validation examples', and which the seeds'."""
     if point.examples_share is None or point.seeds_probability is None:
         return []
     if (point.sureness or 0.0) >= 0.995:
         return []
     return [
-        f"{100 * point.examples_share:.0f} % of the doubt comes from the choice of test examples, the rest "
-        f"from the seeds; on this very test set the probability is {_share(point.seeds_probability)}."
+        f"{100 * point.examples_share:.0f} % of the doubt comes from the choice of validation examples, the "
+        f"rest from the seeds; on these validation examples the probability is "
+        f"{_share(point.seeds_probability)}."
     ]
 
 
@@ -88,7 +89,7 @@ def what_would_change(analysis: Analysis, point: OperatingPoint) -> str:
     told = [] if plan is None else [f"{sentence_of(plan, point)}{add}."]
     unsure = point.sureness is not None and point.sureness < SETTLED
     if unsure and point.examples_share is not None and point.examples_share > MOSTLY:
-        told.append("More test data would help more than more seeds.")
+        told.append("More validation examples would help more than more seeds.")
     return " ".join(told)
 
 

@@ -27,8 +27,8 @@ PLACES = ("model", "model_path", "data", "chance", "remarks", "extra")
 MARKS = {
     "demo": "a tiny model on a made-up language; the numbers say nothing about real tasks.",
     "recorded": "cells are answered from a trial table; nothing is trained.",
-    "quick": "a first look with few depths, one learning rate, two seeds and a part of the data; a full "
-    "study may answer otherwise.",
+    "quick": "a first look with few depths, one learning rate and two seeds; a full study may answer "
+    "otherwise.",
 }
 """Fields that mark a study wherever it is shown, and what is said of it there."""
 MOST_SEED = 2**32 - 1

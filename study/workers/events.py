@@ -22,6 +22,7 @@ EventKind = Literal[
     "planned",
     "reaped",
     "unwatched",
+    "untracked",
     "idle",
     "left",
 ]

@@ -49,7 +49,10 @@ def main(assignment: Assignment, argv: Sequence[str]) -> int:
     from study.workers.worker import run_worker
 
     write = EventWriter()
-    with assignment.jobs() as jobs, tracked(jobs, assignment.places.keeping, write) as on_event:
+    with (
+        assignment.jobs() as jobs,
+        tracked(jobs, assignment.places.keeping, write, assignment.worker) as on_event,
+    ):
         summary = run_worker(
             jobs,
             worker=assignment.worker,

@@ -179,7 +179,7 @@ def _own(assignment: Assignment) -> int:
 
         grouped = [_grouped(job, leader, write.pipe.send) for job in jobs]
         try:
-            with tracked(jobs, assignment.places.keeping, on_event) as tell:
+            with tracked(jobs, assignment.places.keeping, on_event, assignment.worker) as tell:
                 summary = run_worker(
                     grouped,
                     worker=assignment.worker,

@@ -41,12 +41,18 @@ def _wandb(run: TrackedRun) -> dict[str, Any]:
     return {"run_name": project, "group": run.study, "name": run.name, "dir": run.folder, "settings": quiet}
 
 
+def _mlflow(run: TrackedRun) -> dict[str, Any]:
+    # MLflow's own default is a file in whatever folder a worker was started in.
+    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{run.folder}/mlflow.db")
+    return {"experiment_name": run.study, "run_name": run.name, "logging_dir": f"{run.folder}/mlflow"}
+
+
 TRACKERS: dict[str, Tracker] = {
     "tensorboard": Tracker(
         "tensorboard", lambda run: {"run_name": f"{run.study}/{run.name}", "logging_dir": run.folder}
     ),
     "wandb": Tracker("wandb", _wandb),
-    "mlflow": Tracker("mlflow", lambda run: {"experiment_name": run.study, "run_name": run.name}),
+    "mlflow": Tracker("mlflow", _mlflow),
     "trackio": Tracker("trackio", lambda run: {"run_name": run.study, "name": run.name, "embed": False}),
 }
 

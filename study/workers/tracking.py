@@ -46,10 +46,16 @@ OnEvent = Callable[[Event], None]
 
 
 @contextmanager
-def tracked(jobs: Sequence[Job], keeping: Keeping, on_event: OnEvent) -> Iterator[OnEvent]:
+def tracked(jobs: Sequence[Job], keeping: Keeping, on_event: OnEvent, worker: str = "") -> Iterator[OnEvent]:
     """`on_event`, which tells the trackers that were asked for, too."""
     specs = {job.study.name: job.spec for job in jobs}
-    senders = [Sender(name, str(keeping.track_folder()), specs, note) for name in keeping.track]
+
+    def say(text: str) -> None:
+        """In this worker's log, and to whoever displays it."""
+        note(text)
+        on_event(Event(kind="untracked", worker=worker, study=jobs[0].study.name, reason=text))
+
+    senders = [Sender(name, str(keeping.track_folder()), specs, say) for name in keeping.track]
 
     def tell(event: Event) -> None:
         on_event(event)
