@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +22,7 @@ from study.cli.files import check_file, check_folder, write_text
 from study.cli.wording import LONGEST, slug
 from study.reporting.content import document
 from study.reporting.text import comma_separated, escape, markdown
+from study.trials.trial_table import to_csv
 
 NASTY = "<img src=x onerror=alert(1)>&lt;b&gt;[click](http://evil.example)`x` *y* |z\n# heading"
 
@@ -155,3 +158,54 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
         write_text(tmp_path / "taken", "x")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert write_text(tmp_path / "a" / "b", "\ud800").read_text() == "\\ud800"
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    (tmp_path / "dangling").symlink_to("made.csv")
+    for name, behind in (("link.csv", "real.csv"), ("dangling", "made.csv")):
+        check_file(tmp_path / name, "--out")
+        write_text(tmp_path / name, "new")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / behind).read_text() == "new"
+    (tmp_path / "astray").symlink_to("absent/out.csv")
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_file(tmp_path / "astray", "--out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "astray",
+        "dangling",
+        "link.csv",
+        "made.csv",
+        "real.csv",
+    ]
+
+
+def test_a_pipe_is_written_into_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        check_file(path, "--out")
+        # Opened for both, so that nobody waits for the other end.
+        reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            write_text(path, "a,b\n")
+            assert os.read(reader, 100) == b"a,b\n"
+        finally:
+            os.close(reader)
+        assert pipe.is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_a_table_goes_to_standard_output_by_its_device(tmp_path: Path) -> None:
+    source = tmp_path / "trials.csv"
+    source.write_text(to_csv(small_table(SCORES)))
+    # Not /dev/stdout, which a defect would replace for the whole machine where root runs the tests.
+    words = [sys.executable, "-m", "study.table", str(source), "--out", "/proc/self/fd/1"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert said.stdout.startswith(source.read_text().splitlines()[0])
+
+
+def test_a_name_of_the_longest_length_can_be_written(tmp_path: Path) -> None:
+    assert write_text(tmp_path / ("x" * 255), "y").read_text() == "y"

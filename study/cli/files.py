@@ -16,10 +16,15 @@ def check_file(path: str | os.PathLike[str], flag: str) -> None:
     target = _possible(path, flag)
     if target.is_dir():
         raise UsageError(f"{flag} {path} cannot be written: it is a folder; name a file")
-    if not target.parent.is_dir():
-        raise UsageError(f"{flag} {path} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK):
-        raise UsageError(f"{flag} {path} cannot be written: no permission for the folder {target.parent}")
+    if _is_special(target):
+        if not os.access(target, os.W_OK):
+            raise UsageError(f"{flag} {path} cannot be written: no permission for it")
+        return
+    folder = _behind_links(target).parent
+    if not folder.is_dir():
+        raise UsageError(f"{flag} {path} cannot be written: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{flag} {path} cannot be written: no permission for the folder {folder}")
 
 
 def check_folder(path: str | os.PathLike[str], flag: str) -> None:
@@ -55,15 +60,37 @@ def _possible(path: str | os.PathLike[str], flag: str) -> Path:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
-    """Written beside and renamed, so that no reader ever sees half of it; missing folders are made."""
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    """Written beside and renamed, so that no reader ever sees half of it; missing folders are made.
+
+    Links are followed, and a pipe or a device is written into: renaming would replace it.
+    """
+    named = Path(path)
+    beside = None
     try:
+        if _is_special(named):
+            _write(named, text)
+            return named
+        target = _behind_links(named)
+        beside = target.with_name(f".{target.name[:50]}.{os.getpid()}")
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        _write(beside, text)
         beside.replace(target)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
+        if beside is not None:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
-    return target
+    return named
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder: a pipe, a device."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _behind_links(path: Path) -> Path:
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
