@@ -87,7 +87,7 @@ class Database:
     @cached_property
     def optuna_storage(self) -> RDBStorage:
         """For Optuna's own tools. Workers do without it, and without its connections."""
-        return self.retry(lambda: schema.optuna_storage(self.address, create=False))
+        return self.retry(lambda: schema.optuna_storage(self.address, self._limits, create=False))
 
     @property
     def display_url(self) -> str:
@@ -171,6 +171,8 @@ class Database:
         if terms.response_seconds < self._limits.response_seconds:
             self._limits.response_seconds = terms.response_seconds
             self.engine.dispose()
+            if "optuna_storage" in self.__dict__:
+                self.optuna_storage.engine.dispose()
 
     def _insert(
         self, name: str, attributes: Mapping[str, Any], direction: StudyDirection, metric: str | None
@@ -216,7 +218,7 @@ def _open(address: Address, limits: Limits, *, create: bool) -> Engine:
     try:
         engine = make_engine(address, limits)
         schema.check_collation(engine, address)
-        _make_or_check(engine, address, create=create)
+        _make_or_check(engine, address, limits, create=create)
         return engine
     except BaseException as error:
         if engine is not None:
@@ -245,7 +247,7 @@ def _remove_unfinished(path: Path) -> None:
                 path.with_name(path.name + end).unlink(missing_ok=True)
 
 
-def _make_or_check(engine: Engine, address: Address, *, create: bool) -> None:
+def _make_or_check(engine: Engine, address: Address, limits: Limits, *, create: bool) -> None:
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if schema.is_ready(connection, address):
             return
@@ -253,7 +255,7 @@ def _make_or_check(engine: Engine, address: Address, *, create: bool) -> None:
     if not create and not begun:
         raise StorageError(f"{address.display} holds no studies yet: launch one first, or check --storage")
     with database_lock(engine, address, "schema"):
-        schema.optuna_storage(address, create=True).engine.dispose()
+        schema.optuna_storage(address, limits, create=True).engine.dispose()
 
 
 def _explained(error: BaseException, address: Address) -> BaseException:

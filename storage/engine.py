@@ -44,9 +44,8 @@ SILENCE_UNITS = {"read_timeout": 1, "write_timeout": 1, "tcp_user_timeout": 1000
 
 def engine_settings(address: Address) -> dict[str, Any]:
     """For `create_engine`: one connection kept per process, a few more when threads need them at once."""
-    own = {name: value for name, value in CONNECT_ARGUMENTS[address.kind].items() if _fits(address, name)}
     settings: dict[str, Any] = {
-        "connect_args": own,
+        "connect_args": _own_arguments(address),
         "poolclass": sqlalchemy.pool.QueuePool,
         "pool_size": 1,
         "max_overflow": 4,
@@ -58,6 +57,10 @@ def engine_settings(address: Address) -> dict[str, Any]:
         # The default, REPEATABLE READ, locks gaps between rows: deadlocks among workers.
         settings["isolation_level"] = "READ COMMITTED"
     return settings
+
+
+def _own_arguments(address: Address) -> dict[str, Any]:
+    return {name: value for name, value in CONNECT_ARGUMENTS[address.kind].items() if _fits(address, name)}
 
 
 def _fits(address: Address, argument: str) -> bool:
@@ -73,22 +76,22 @@ def _fits(address: Address, argument: str) -> bool:
 
 
 def make_engine(address: Address, limits: Limits) -> Engine:
-    settings = engine_settings(address)
-    engine = sqlalchemy.create_engine(address.url, **settings)
-    own = {name: unit for name, unit in SILENCE_UNITS.items() if name in settings["connect_args"]}
+    engine = sqlalchemy.create_engine(address.url, **engine_settings(address))
+    prepare(engine, address, limits)
+    return engine
+
+
+def prepare(engine: Engine, address: Address, limits: Limits) -> None:
+    """On every connection: the limits, and UTC; on SQLite write-ahead logging and transactions that lock when
+    they begin."""
+    own = {name: unit for name, unit in SILENCE_UNITS.items() if name in _own_arguments(address)}
 
     @event.listens_for(engine, "do_connect")
     def shorten(dialect: Any, record: Any, positional: Any, named: dict[str, Any]) -> None:
         seconds = limits.response_seconds
         named.update({name: min(named[name], int(seconds * unit)) for name, unit in own.items()})
 
-    prepare(engine, address)
     limit(engine, address, limits)
-    return engine
-
-
-def prepare(engine: Engine, address: Address) -> None:
-    """UTC on every connection; on SQLite write-ahead logging and transactions that lock when they begin."""
     if address.kind == "postgresql":
         event.listen(engine, "connect", _utc)
         event.listen(engine, "handle_error", _leave_demoted)

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from objectives.contract import StorageError
 from storage.address import Address
+from storage.deadlines import Limits
 from storage.engine import engine_settings, prepare
 
 STUDIES = models.StudyModel.__table__
@@ -62,8 +63,8 @@ def is_ready(connection: Connection, address: Address) -> bool:
     return True
 
 
-def optuna_storage(address: Address, *, create: bool) -> RDBStorage:
-    """Optuna's own view of the database, after its own check of the schema."""
+def optuna_storage(address: Address, limits: Limits, *, create: bool) -> RDBStorage:
+    """Optuna's own view of the database, after its own check of the schema; it keeps to the same limits."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         try:
@@ -81,7 +82,7 @@ def optuna_storage(address: Address, *, create: bool) -> RDBStorage:
     if found != REVISION:
         raise StorageError(f"{address.display} has Optuna's schema {found}, this version needs {REVISION}")
     # Connections made before the settings were attached must not be reused.
-    prepare(storage.engine, address)
+    prepare(storage.engine, address, limits)
     storage.engine.dispose()
     return storage
 

@@ -114,8 +114,9 @@ def make_server(database: Database, serving: Serving, token: str | None = None) 
 
     from storage.deadlines import READ_ONLY
 
-    # On SQLite: a page that is being read must not keep workers from writing.
-    database.optuna_storage.engine.update_execution_options(**{READ_ONLY: True})
+    # A page that is being read must not keep workers from writing; on servers it does not.
+    if database.address.kind == "sqlite":
+        database.optuna_storage.engine.update_execution_options(**{READ_ONLY: True})
     allowed = frozenset(name.lower().rstrip(".") for name in serving.allow_host)
     host, port = serving.host, serving.port
     if host in EVERY_ADDRESS:

@@ -149,6 +149,16 @@ def _hold(url: str, ready: Any, trial_id: int, with_study: bool) -> None:
         time.sleep(600)
 
 
+def _hold_through_optuna(url: str, ready: Any) -> None:
+    """A publisher or a dashboard that stops while it writes a note."""
+    database = Database.open(url)
+    study = database.study("mrpc")
+    with database.optuna_storage.engine.begin() as connection:
+        lock_study(connection, study.study_id, study.name)
+        ready.set()
+        time.sleep(600)
+
+
 def _hold_plan(url: str, ready: Any) -> None:
     database = Database.open(url)
     database.study("mrpc")
@@ -157,10 +167,14 @@ def _hold_plan(url: str, ready: Any) -> None:
         time.sleep(600)
 
 
+def frozen_holder(url: str, trial_id: int, *, with_study: bool = False) -> AbstractContextManager[int]:
+    return frozen(_hold, url, trial_id, with_study)
+
+
 @contextmanager
-def frozen_holder(url: str, trial_id: int, *, with_study: bool = False) -> Iterator[int]:
+def frozen(hold: Callable[..., None], url: str, *arguments: object) -> Iterator[int]:
     ready = CLEAN.Event()
-    process = CLEAN.Process(target=_hold, args=(url, ready, trial_id, with_study))
+    process = CLEAN.Process(target=hold, args=(url, ready, *arguments))
     process.start()
     assert process.pid is not None
     try:
@@ -209,6 +223,40 @@ def test_a_process_frozen_with_the_studys_lock_is_ended_by_the_server(
     with frozen_holder(database.address.text, first.trial_id, with_study=True):
         # The frozen one would hold it up for ten minutes.
         assert second.fail("its own failure", retry=False)
+    database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_process_frozen_while_it_writes_through_optuna_is_ended_by_the_server(
+    kind: str, server_of: Callable[[str], Server]
+) -> None:
+    url = server_of(kind).new_url()
+    database = open_planned(url, heartbeat=1.0, grace=4.0)
+    study = database.study("mrpc")
+    with frozen(_hold_through_optuna, url):
+        # The frozen one would hold it up for ten minutes.
+        began = time.monotonic()
+        study.set_attribute("looked", 1)
+        assert time.monotonic() - began < 20
+    database.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_optunas_engine_keeps_to_the_limits_of_the_study(
+    kind: str, server_of: Callable[[str], Server]
+) -> None:
+    database = open_planned(server_of(kind).new_url(), heartbeat=1.0, grace=4.0)
+    names = {
+        "postgresql": "SELECT current_setting('lock_timeout'), "
+        "current_setting('idle_in_transaction_session_timeout')",
+        "mariadb": "SELECT @@innodb_lock_wait_timeout, @@wait_timeout",
+    }
+    found = []
+    for engine in (database.engine, database.optuna_storage.engine):
+        with engine.begin() as connection:
+            found.append(tuple(connection.exec_driver_sql(names[kind]).one()))
+    assert found[0] == found[1]
     database.close()
 
 
