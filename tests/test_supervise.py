@@ -247,6 +247,62 @@ def test_a_trial_that_runs_too_long_is_ended_recorded_and_tried_again(
     assert "ended a trial that ran too long, starts again" in output
 
 
+FAULTS = {
+    "error": "raise RuntimeError('boom')",
+    "hang": "import time; time.sleep(3600)",
+    "kill": "import os; os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_bad_depth_ends_no_launch_with_one_worker(
+    tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """More deaths than a worker is allowed outside of trials, and all of them before the other cells."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "from objectives.recorded import RecordedObjective as Recorded\n"
+        "answer = Recorded.__call__\n"
+        "def call(self, cell, *arguments, **options):\n"
+        "    if cell.frozen_layers == 0:\n"
+        f"        {FAULTS[fault]}\n"
+        "    return answer(self, cell, *arguments, **options)\n"
+        "Recorded.__call__ = call\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    table = write_table(tmp_path / "table.csv", depths=3, seeds=3)
+    run = ["--recorded", table, "--storage", sqlite_url, "--study", "t", "--max-retries", 1, *QUICK]
+    launched = start([*run, "--trial-timeout", 1], tmp_path)
+    said = launched.communicate(timeout=600)[0]
+    assert launched.returncode == 1, said
+    with closing(Database.open(sqlite_url)) as database:
+        counts = database.study("t").counts()
+    assert (counts.complete, counts.failed, counts.open) == (6, 3, 0), said
+
+
+@pytest.mark.slow
+def test_an_error_in_one_trial_ends_no_launch_with_one_worker(
+    tmp_path: Path, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "from objectives.recorded import RecordedObjective as Recorded\n"
+        "answer = Recorded.__call__\n"
+        "def call(self, cell, report, attempt=None):\n"
+        "    if (cell.frozen_layers, cell.seed, attempt.number) == (0, 1, 1):\n"
+        "        raise RuntimeError('boom')\n"
+        "    return answer(self, cell, report, attempt)\n"
+        "Recorded.__call__ = call\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    table = write_table(tmp_path / "table.csv", depths=2, seeds=2)
+    launched = start(["--recorded", table, "--storage", sqlite_url, "--study", "t"], tmp_path)
+    said = launched.communicate(timeout=600)[0]
+    assert launched.returncode == 0, said
+    with closing(Database.open(sqlite_url)) as database:
+        trials = database.study("t").trials()
+    assert [trial.reason for trial in trials if trial.reason] == ["RuntimeError: boom"]
+
+
 @pytest.mark.slow
 def test_a_stopped_launcher_holds_no_worker_up(tmp_path: Path, sqlite_url: str) -> None:
     table = write_table(tmp_path / "many.csv", depths=13, seeds=40)
@@ -399,10 +455,32 @@ def _handled(pid: int) -> str:
 def test_pauses_grow_and_work_forgives() -> None:
     policy = Restarts()
     assert [policy.died(1, 2.0) for _ in range(3)] == [1.0, 2.0, 4.0]
-    policy.worked()
+    policy.follow("finished")
     assert policy.died(-9, 2.0) == 1.0
     assert policy.died(1, restarts.LONG_LIFE_SECONDS) == 1.0
     assert policy.died(2, 1e6) is None
+
+
+def test_a_death_in_a_trial_is_the_trials() -> None:
+    policy = Restarts()
+    for _ in range(20):
+        policy.follow("claimed")
+        assert policy.died(-9, 2.0) == 1.0
+    pauses = []
+    for _ in range(5):
+        policy.follow("claimed")
+        # It gave the trial back: not the trial, but this worker cannot.
+        policy.follow("released")
+        pauses.append(policy.died(6, 2.0))
+    assert pauses == [1.0, 2.0, 4.0, 8.0, None]
+
+
+def test_no_exit_code_of_workers_among_themselves_reaches_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "FIRST_PAUSE_SECONDS", 0.01)
+    code = supervise(worker(f"raise SystemExit({restarts.TIMED_OUT})"), [Share(threads=1)], Shown(), tmp_path)
+    assert code == 1
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,19 @@ class Recorded:
         return True
 
 
-def _hang(path: Path, limit: float | None, expected: float | None, seconds: float) -> None:
-    vars(watchdog).update(QUICK)
+def _hang(
+    path: Path, limit: float | None, expected: float | None, seconds: float, changes: dict[str, float]
+) -> None:
+    vars(watchdog).update(QUICK | changes)
     Watchdog(limit, lambda claim: expected).begin(cast(Claim, Recorded(path)))
     time.sleep(seconds)
 
 
-def code_after_hanging(path: Path, limit: float | None, expected: float | None, seconds: float) -> int | None:
+def code_after_hanging(
+    path: Path, limit: float | None, expected: float | None, seconds: float, **changes: float
+) -> int | None:
     """The exit code of a process whose trial hangs for so long."""
-    process = CLEAN.Process(target=_hang, args=(path, limit, expected, seconds), daemon=True)
+    process = CLEAN.Process(target=_hang, args=(path, limit, expected, seconds, changes), daemon=True)
     process.start()
     process.join(600)
     return process.exitcode
@@ -60,6 +64,12 @@ def test_without_a_limit_other_trials_tell_how_long_is_too_long(tmp_path: Path) 
     for expected in (600.0, None):
         assert code_after_hanging(said, None, expected, 0.6) == 0, "it may take as long as others took"
         assert not said.exists()
+
+
+def test_where_no_trial_has_finished_there_is_a_limit_all_the_same(tmp_path: Path) -> None:
+    assert watchdog.UNKNOWN_SECONDS == 24 * 3600
+    assert code_after_hanging(tmp_path / "said", None, None, 30, UNKNOWN_SECONDS=0.5) == TIMED_OUT
+    assert (tmp_path / "said").read_text().startswith("timed out: it ran for")
 
 
 def test_what_a_trial_should_take_is_what_others_took(sqlite_url: str) -> None:

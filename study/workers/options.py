@@ -44,7 +44,8 @@ class Working:
         None,
         metavar="SECONDS",
         help="end a trial that runs longer than this and try it again",
-        default_text="20 times what other trials of its depth took, at least an hour",
+        default_text="20 times what other trials of its depth took, at least an hour; 24 hours "
+        "where none has finished",
         above=0,
         most=31_536_000,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from objectives.errors import HubError, SpecMismatch, UsageError
+from study.workers.events import EventKind
 
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 QUICK_DEATHS = 5
-"""Deaths in a row without a trial in between, after which a worker is given up."""
+"""Deaths in a row outside of any trial, after which a worker is given up."""
 LONG_LIFE_SECONDS = 600.0
 """Who lived as long as this did not die of how it was started."""
 
@@ -21,15 +22,26 @@ class Restarts:
 
     def __init__(self) -> None:
         self._deaths = 0
+        self._tried = False
+        """Whether it has claimed a trial since its start, and not given it back."""
 
-    def worked(self) -> None:
-        """It finished a trial, so it can."""
-        self._deaths = 0
+    def follow(self, event: EventKind) -> None:
+        """Something that the worker reported."""
+        if event == "claimed":
+            self._tried = True
+        elif event == "released":
+            self._tried = False
+        elif event == "finished":
+            self._deaths = 0
 
     def died(self, exit_code: int, lived_seconds: float) -> float | None:
         """Seconds to wait before it is started again; None where that would be in vain."""
         if exit_code in HOPELESS:
             return None
+        tried, self._tried = self._tried, False
+        if tried:
+            # The trial's failure: it is recorded or reaped, and the retries of its cell come to an end.
+            return FIRST_PAUSE_SECONDS
         if lived_seconds >= LONG_LIFE_SECONDS:
             self._deaths = 0
         self._deaths += 1

@@ -22,7 +22,6 @@ from typing import IO, Protocol
 
 from objectives.errors import GROUP_BROKEN, TIMED_OUT
 from objectives.private_files import own_folder
-from objectives.training.micro_batches import needs_less_next_time
 from study.cli.command import EVENTS
 from study.workers.devices import Share
 from study.workers.event_lines import decode
@@ -33,6 +32,7 @@ from study.workers.restarts import DRAINED, Restarts
 
 STOP_SECONDS = 20.0
 """For workers to release their trials before they are killed; they need one, unless a library holds them."""
+LAST_WORDS_SECONDS = 1.0
 TICK_SECONDS = 0.2
 LAST_LINES = 5
 
@@ -67,6 +67,7 @@ class Member:
     log: Path
     restarts: Restarts = field(default_factory=Restarts)
     process: subprocess.Popen[str] | None = None
+    reader: threading.Thread | None = None
     began: float = 0.0
     start_at: float | None = 0.0
     """Monotonic time of the next start; None where there is none to come."""
@@ -158,9 +159,9 @@ class _Supervisor:
                 event = self._events.get(timeout=max(0.001, left))
             except queue.Empty:
                 return
-            # A group ends with the trial that found out how much fits: that is progress too.
-            if event.kind == "finished" or needs_less_next_time(event.reason or ""):
-                next(member for member in self._members if member.name == event.worker).restarts.worked()
+            next(member for member in self._members if member.name == event.worker).restarts.follow(
+                event.kind
+            )
             self._display.event(event)
 
     def _start(self, member: Member) -> None:
@@ -180,9 +181,10 @@ class _Supervisor:
             )
         self._display.state(member.name, "starting")
         member.began, member.start_at = time.monotonic(), None
-        threading.Thread(target=self._read, args=(member, member.process.stdout), daemon=True).start()
+        member.reader = threading.Thread(target=self._read, args=(member.process.stdout,), daemon=True)
+        member.reader.start()
 
-    def _read(self, member: Member, lines: IO[str]) -> None:
+    def _read(self, lines: IO[str]) -> None:
         for line in lines:
             event = decode(line)
             if event is not None:
@@ -191,6 +193,9 @@ class _Supervisor:
     def _ended(self, member: Member, code: int) -> None:
         member.process = None
         member.exit_code = code
+        if member.reader is not None:
+            # What it said last tells what it died of; a child of its own may keep the pipe open.
+            member.reader.join(LAST_WORDS_SECONDS)
         self._drain(0)
         if code == DRAINED or self._signum is not None:
             return
@@ -240,6 +245,9 @@ def tail(log: Path, lines: int = LAST_LINES) -> list[str]:
 
 
 def _shell_code(code: int) -> int:
+    if code == TIMED_OUT:
+        # Between workers and their supervisor only.
+        return 1
     return code if code > 0 else 128 - code
 
 

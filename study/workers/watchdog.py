@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LEAST_SECONDS = 3600.0
 TIMES_EXPECTED = 20
+UNKNOWN_SECONDS = 24 * 3600.0
+"""The limit where no other trial tells how long one takes."""
 LOOK_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -72,8 +74,8 @@ class Watchdog:
             expected = self._expected(claim)
         except Exception as error:
             log.warning("could not estimate how long %s should take: %s", claim.cell, error)
-            return None
-        return None if expected is None else max(LEAST_SECONDS, TIMES_EXPECTED * expected)
+            expected = None
+        return UNKNOWN_SECONDS if expected is None else max(LEAST_SECONDS, TIMES_EXPECTED * expected)
 
     def _give_up(self, claim: Claim, spent: float, limit: float) -> None:
         with self._changed:
