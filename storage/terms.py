@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import SpecMismatch, UsageError
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import Connection
 
 BEATS_PER_GRACE = 4
+SHORTEST_HEARTBEAT_SECONDS = 0.25
+SHORTEST_GRACE_SECONDS = 1.0
+"""What the clocks of SQLite and MariaDB resolve: within it, a living worker looks like a dead one."""
 LONGEST_RESPONSE_SECONDS = 30.0
 SHORTEST_RESPONSE_SECONDS = 2.0
 
@@ -55,7 +58,13 @@ class Wishes:
             heartbeat = min(usual.heartbeat_seconds, (grace or usual.grace_seconds) / BEATS_PER_GRACE)
         if grace is None:
             grace = max(usual.grace_seconds, heartbeat * BEATS_PER_GRACE)
-        if not (heartbeat > 0 and isfinite(grace) and grace >= 2.999 * heartbeat):
+        shortest = SHORTEST_HEARTBEAT_SECONDS, SHORTEST_GRACE_SECONDS
+        if not (heartbeat >= shortest[0] and shortest[1] <= grace < inf):
+            raise UsageError(
+                f"a heartbeat every {heartbeat:g} s with a grace period of {grace:g} s is too short: "
+                f"use --heartbeat {shortest[0]:g} and --grace {shortest[1]:g} or more"
+            )
+        if grace < 2.999 * heartbeat:
             raise UsageError(
                 f"a grace period of {grace:g} s is too short for a heartbeat every {heartbeat:g} s: "
                 "make it at least three times as long"

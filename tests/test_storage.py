@@ -582,6 +582,9 @@ def test_a_study_from_before_terms_were_kept_has_the_defaults(shared_url: str) -
 
 
 def test_grace_must_cover_several_heartbeats(sqlite_url: str) -> None:
+    for heartbeat, grace in ((0.1, 60.0), (0.25, 0.9), (float("nan"), 60.0)):
+        with pytest.raises(UsageError, match=r"--heartbeat 0\.25 and --grace 1 or more"):
+            Database.open("sqlite:///absent/x.db", heartbeat_seconds=heartbeat, grace_seconds=grace)
     with pytest.raises(UsageError, match="grace period of 2 s is too short for a heartbeat every 1 s"):
         Database.open(sqlite_url, create=True, heartbeat_seconds=1, grace_seconds=2)
     assert Wishes(heartbeat_seconds=60).terms().grace_seconds == 240
