@@ -19,7 +19,7 @@ from study.launching import here
 from study.launching.arguments import parse
 from study.launching.running import _asked as asked_of
 from study.workers.options import Caching, Places, Working
-from study.workers.slurm import SlurmWorker, submit
+from study.workers.slurm import SlurmWorker, check, submit
 from study.workers.slurm_settings import Asked, minutes, options
 from study.workers.slurm_settings import Slurm as Settings
 
@@ -141,6 +141,21 @@ def test_options_for_sbatch() -> None:
     assert options(given) == {"account": "nlp", "mem": "8G", "exclusive": True, "comment": "a=b"}
     with pytest.raises(UsageError, match="KEY=VALUE"):
         options(["=x"])
+    assert options(["tres-per-task2=x"]) == {"tres-per-task2": "x"}
+
+
+@pytest.mark.parametrize("bad", ["comment=x\ntouch owned #", "comment=\x1b[2J", "a\nb=c", "2x=1"])
+def test_an_option_adds_no_line_to_the_batch_script(bad: str) -> None:
+    with pytest.raises(UsageError, match="--slurm-option") as refused:
+        options([bad])
+    assert "\n" not in str(refused.value)
+
+
+def test_no_value_for_slurm_may_break_a_line() -> None:
+    with pytest.raises(UsageError, match="--slurm-partition"):
+        Asked(slurm=Settings(slurm=True, slurm_partition="gpu\ntouch owned")).check()
+    with pytest.raises(UsageError, match="--cache-dir"):
+        check(Asked(slurm=Settings(slurm=True)), "cache\ntouch owned")
 
 
 @pytest.mark.parametrize(

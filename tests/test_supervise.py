@@ -366,7 +366,7 @@ def test_a_group_that_ends_to_take_a_smaller_micro_batch_is_not_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "FIRST_PAUSE_SECONDS", 0.01)
-    shown, size, code = Shown(), tmp_path / "size", restarts.GROUP_BROKEN
+    shown, size, code = Shown(), tmp_path / "size", GROUP_BROKEN
     size.write_text("128")
     program = f"""
 import json, pathlib, sys, time
@@ -375,13 +375,14 @@ size = int(file.read_text())
 file.write_text(str(size // 2))
 reason = f"rank 1 failed: out of memory with a micro-batch of {{size}}: tried to allocate 2 GiB"
 if size > 1:
-    event = {{"kind": "failed", "worker": sys.argv[-1], "study": "s", "reason": reason}}
-    print(json.dumps(event), flush=True)
+    for kind in ("claimed", "failed"):
+        event = {{"kind": kind, "worker": sys.argv[-1], "study": "s", "reason": reason}}
+        print(json.dumps(event), flush=True)
     time.sleep(0.3)
 sys.exit({code} if size > 1 else 0)
 """
     assert supervise(worker(program), [Share()], shown, tmp_path) == 0
-    assert len(shown.events) == 7
+    assert len(shown.events) == 14
     assert not any("given up" in text for text in shown.notes)
 
 

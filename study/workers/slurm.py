@@ -24,7 +24,7 @@ from study.protocols.plan import plan_study
 from study.workers.devices import VISIBLE
 from study.workers.interrupts import STOPPED
 from study.workers.jobs import Job, stored_spec
-from study.workers.slurm_settings import Asked
+from study.workers.slurm_settings import Asked, check_value
 from study.workers.supervise import worker_command
 
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ EMPTY_LOOKS = 5
 """How often in a row no job is seen before they are believed to be gone."""
 
 
-def check(asked: Asked) -> None:
+def check(asked: Asked, cache_dir: str) -> None:
     """Refuse what Slurm would refuse only after the study is planned."""
     asked.check()
+    # The logs' folder is named in the batch script.
+    check_value("--cache-dir", cache_dir)
     if shutil.which("sbatch") is None:
         raise UsageError("--slurm: there is no sbatch here; run this on a login node of the cluster")
     try:

@@ -90,6 +90,7 @@ class Asked:
                 "needs a GPU for each process"
             )
         options(self.slurm.slurm_option)
+        check_value("--slurm-partition", self.slurm.slurm_partition or "")
 
     @property
     def gpus(self) -> int | None:
@@ -138,9 +139,16 @@ def options(given: Sequence[str]) -> dict[str, Any]:
     for text in given:
         name, equals, value = text.partition("=")
         name = name.strip().removeprefix("--")
-        if not re.fullmatch(r"[a-z][a-z-]*", name):
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise UsageError(
                 f"--slurm-option {text!r}: an option of sbatch as KEY=VALUE, such as account=nlp"
             )
+        check_value("--slurm-option", text)
         found[name] = value if equals else True
     return found
+
+
+def check_value(flag: str, value: str) -> None:
+    """A line break in it would begin a line of the batch script."""
+    if not value.isprintable():
+        raise UsageError(f"{flag} {settings.shortened(value)}: leave out line breaks and control characters")
