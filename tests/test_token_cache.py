@@ -157,6 +157,20 @@ def test_the_folder_is_the_users_alone(tmp_path: Path) -> None:
     assert logs.parent.parent == tmp_path / "cache"
 
 
+def test_a_folder_that_others_can_read_is_closed_unless_it_holds_more_than_a_cache(tmp_path: Path) -> None:
+    cache, home = tmp_path / "cache", tmp_path / "home"
+    for folder in (cache, home, cache / "logs"):
+        folder.mkdir(mode=0o755)
+        folder.chmod(0o755)
+    (cache / "logs" / "20260102-030405-host-1").mkdir()
+    (cache / "tokens-x.npz").touch()
+    (home / "letter.txt").touch()
+    log_folder(str(cache))
+    own_folder(home)
+    modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (cache, cache / "logs", home)]
+    assert modes == [0o700, 0o700, 0o755]
+
+
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o777)
