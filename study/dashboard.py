@@ -71,6 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if serving.host not in LOOPBACK and token is None:
             do = "read and change" if serving.write else "read"
             note(f"anybody who reaches {serving.host}:{server.server_port} can {do} the studies; see --token")
+        elif serving.write and token is None:
+            note("every user of this machine can change the studies; see --token")
         host = f"[{serving.host}]" if ":" in serving.host else serving.host
         shown = f"?token={token}" if serving.token == AUTO else ""
         mode = "changes allowed" if serving.write else "read-only"

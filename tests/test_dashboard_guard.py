@@ -101,12 +101,16 @@ def test_changes_need_the_flag(database: Database) -> None:
         {"Origin": "http://evil.example"},
         {"Origin": "http://127.0.0.1:1"},
         {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Origin": "file://{own}"},
+        {"Origin": "//{own}"},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},
     ],
 )
 def test_changes_from_another_origin_are_refused(database: Database, headers: dict[str, str]) -> None:
     with running(dashboard.make_server(database, Serving(port=0, write=True))) as port:
+        headers = {name: value.replace("{own}", f"127.0.0.1:{port}") for name, value in headers.items()}
         assert ask(port, "DELETE", study_path(database), **headers)[0] == 403
         assert ask(port, "GET", study_path(database), **headers)[0] == 200, "no page can read the answer"
         assert database.study_names() == ["mrpc-tiny"]
@@ -271,3 +275,20 @@ def test_the_command_is_read_only_and_can_make_a_token(database: Database, sqlit
         status, _, said = ask(port, "DELETE", study_path(database), Cookie=cookie)
         assert (status, json.loads(said)["reason"][:26]) == (403, "this dashboard is read-onl")
     assert database.study_names() == ["mrpc-tiny"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(["--write"], True), ([], False), (["--write", "--token", "long enough"], False)],
+)
+def test_that_every_local_user_can_change_studies_is_said(
+    database: Database,
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    said: bool,
+) -> None:
+    monkeypatch.setattr(WSGIServer, "serve_forever", lambda server: None)
+    dashboard.main(["--storage", sqlite_url, "--port", "0", "--no-refresh", *flags])
+    assert ("every user of this machine can change" in capsys.readouterr().err) == said

@@ -17,6 +17,7 @@ from launches import start, wait_until, write_table
 from servers import Server
 
 from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
+from objectives.errors import GROUP_BROKEN
 from storage.database import Database
 from storage.reading import Counts
 from study import launch

@@ -117,7 +117,13 @@ def _same_origin(environ: Environ) -> bool:
     if environ.get("HTTP_SEC_FETCH_SITE", "same-origin") not in ("same-origin", "none"):
         return False
     origin = environ.get("HTTP_ORIGIN")
-    return origin is None or urlsplit(origin).netloc.lower() == environ["HTTP_HOST"].lower()
+    if origin is None:
+        return True
+    try:
+        split = urlsplit(origin)
+    except ValueError:
+        return False
+    return split.scheme in ("http", "https") and split.netloc.lower() == environ["HTTP_HOST"].lower()
 
 
 def _cookie_name(environ: Environ) -> str:
