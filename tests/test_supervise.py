@@ -24,7 +24,7 @@ from study import launch
 from study.cli import command
 from study.workers import restarts
 from study.workers.devices import Share
-from study.workers.event_lines import decode, encode
+from study.workers.event_lines import MOST_BYTES, decode, encode
 from study.workers.events import Event
 from study.workers.interrupts import handled_signals
 from study.workers.restarts import Restarts
@@ -508,6 +508,17 @@ def test_events_survive_the_pipe(event: Event) -> None:
     line = encode(event)
     assert "\n" not in line
     assert decode(line) == event
+
+
+@pytest.mark.parametrize("character", ["é", "😀", '"', "x"])
+def test_a_long_reason_is_cut_so_that_its_event_fits_the_pipe(character: str) -> None:
+    said = character * 5000
+    event = decode(encode(Event(kind="failed", worker="w" * 100, study="é" * 200, reason=said)))
+    assert event is not None
+    assert len(encode(event)) < MOST_BYTES
+    assert event.reason
+    assert said.startswith(event.reason)
+    assert len(event.reason) > 100
 
 
 @pytest.mark.parametrize("line", ["", "Downloading...", "{}", "[1]", '{"kind": "claimed"}', "{"])

@@ -32,7 +32,19 @@ def encode(event: Event) -> str:
     if event.record is not None:
         shown = ("metric", "score", "train_seconds", "evaluation_seconds", "resumed_seconds")
         line["record"] = {name: getattr(event.record, name) for name in shown}
+    excess = len(json.dumps(line)) + len("\n") - MOST_BYTES
+    if excess > 0 and "reason" in line:
+        line["reason"] = _cut(line["reason"], excess)
     return json.dumps(line)
+
+
+def _cut(text: str, excess: int) -> str:
+    """Without as many of its last characters as take `excess` bytes in JSON."""
+    end = len(text)
+    while excess > 0 and end > 0:
+        end -= 1
+        excess -= len(json.dumps(text[end])) - 2
+    return text[:end]
 
 
 def decode(line: str) -> Event | None:

@@ -94,7 +94,7 @@ def supervise(
 def log_folder(cache_dir: str) -> Path:
     """A new one for each run."""
     stamp = f"{datetime.now():%Y%m%d-%H%M%S}-{socket.gethostname()}-{os.getpid()}"
-    return own_folder(cache_dir) / "logs" / stamp
+    return own_folder(own_folder(cache_dir) / "logs") / stamp
 
 
 class _Supervisor:
@@ -159,9 +159,9 @@ class _Supervisor:
                 event = self._events.get(timeout=max(0.001, left))
             except queue.Empty:
                 return
-            next(member for member in self._members if member.name == event.worker).restarts.follow(
-                event.kind
-            )
+            for member in self._members:
+                if member.name == event.worker:
+                    member.restarts.follow(event.kind)
             self._display.event(event)
 
     def _start(self, member: Member) -> None:
