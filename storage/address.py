@@ -27,6 +27,9 @@ DRIVERS: dict[str, tuple[Kind, str, str, str]] = {
 SECRET = re.compile("pass|secret|token", re.IGNORECASE)
 """In names of a URL's options."""
 
+LONGEST_TIMEOUT = 86_400
+"""Of SQLite, in seconds."""
+
 # fmt: off
 NETWORK_FILE_SYSTEMS = frozenset({
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "9p", "drvfs", "ncpfs", "coda",
@@ -138,6 +141,10 @@ def _sqlite(url: URL) -> Address:
     if strange := sorted(set(url.query) - {"timeout"}):
         raise UsageError(f"--storage sqlite:///…: unknown option {strange[0]}: the only one is timeout")
     _check_options(url)
+    if "timeout" in url.query and not 0 <= float(str(url.query["timeout"])) <= LONGEST_TIMEOUT:
+        raise UsageError(
+            f"--storage sqlite:///…?timeout={url.query['timeout']}: use seconds from 0 to {LONGEST_TIMEOUT}"
+        )
     return Address(
         url=url.set(drivername="sqlite", database=os.path.abspath(url.database)),
         kind="sqlite",

@@ -86,7 +86,7 @@ def _chosen(found: Sequence[Content], removal: Removal) -> list[Content]:
     if not own:
         known = sorted({study for one in found for study in one.studies})
         held = f"it holds states of {', '.join(known)}" if known else "it is empty"
-        raise UsageError(f"--remove {removal.remove}: the cache holds nothing of this study; {held}")
+        raise UsageError(f"--remove {removal.remove!r}: the cache holds nothing of this study; {held}")
     shared = [one for one in own if not one.finished and len(one.studies) > 1]
     for one in shared:
         note(f"{_named(one)} was kept: {', '.join(s for s in one.studies if s != removal.remove)} uses it")

@@ -53,7 +53,7 @@ class Looking:
         None,
         metavar="SECONDS",
         help="look again and again (every 2 without a number)",
-        above=0,
+        least=0.1,
         most=86_400,
         bare="2",
     )

@@ -81,7 +81,14 @@ MISTAKES = [
     ["simulate", "table.csv", "--json", "absent/out.json"],
     ["layers", "--demo", "--json", "absent/out.json"],
     ["layers", "--demo", "--labels", "-1"],
-    *(["status", "--watch", bad] for bad in ("nan", "inf", "0", "-1", "1e400")),
+    *(["status", "--watch", bad] for bad in ("nan", "inf", "0", "-1", "1e400", "1e-300")),
+    *(
+        ["status", "--storage", f"sqlite:///x.db?timeout={bad}"]
+        for bad in ("nan", "-1", "1e400", "1&timeout=2")
+    ),
+    ["status", "--storage-file", "empty"],
+    ["cache", "--remove", ""],
+    [*RECORDED, "--study=-x"],
     *(["simulate", "table.csv", "--seed", bad] for bad in ("-1", "4294967296", "nan")),
     *(["simulate", "table.csv", flag, "1000000000000"] for flag in ("--repeats", "--workers")),
     *(["simulate", "table.csv", flag, "nan"] for flag in ("--threshold", "--confidence")),
@@ -102,11 +109,12 @@ def test_a_mistake_is_one_line_with_a_code_and_nothing_is_written(
     (empty_folder / "table.csv").write_text(
         "\n".join([",".join(hostile.COLUMNS), "rte,m,4,0,1e-5,1,,,accuracy,0.7", ""])
     )
+    (empty_folder / "empty").touch()
     with pytest.raises(ElsaError) as caught:
         import_module(f"study.{words[0]}").main(words[1:])
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
-    assert [path.name for path in empty_folder.iterdir()] == ["table.csv"]
+    assert [path.name for path in empty_folder.iterdir() if path.name != "empty"] == ["table.csv"]
 
 
 @pytest.mark.slow

@@ -328,7 +328,7 @@ def test_default_grid_is_zero_and_the_upper_half(place: Path, capsys: pytest.Cap
 
 BAD = {
     "extending without planning": ([*BASE, "--extend", "--join-only"], 2, "leave one of them out"),
-    "a grace period without end": ([*BASE, "--grace", "inf"], 2, "--grace inf: use a number above 0"),
+    "a grace period without end": ([*BASE, "--grace", "inf"], 2, "--grace inf: use a number at least 1"),
     "a threshold without a search": ([*BASE, "--threshold", "0.8"], 2, "is a setting of --protocol adaptive"),
     "a budget without a search": (
         [*BASE, "--budget", "9"],
@@ -364,6 +364,17 @@ BAD = {
         [*BASE, "--max-length", "65"],
         2,
         "--max-length 65 is beyond tiny-bert, which takes 64 tokens",
+    ),
+    "a name like a flag": ([*BASE, "--study=-x"], 2, "--study '-x': a name that begins with -"),
+    "a heartbeat below what clocks resolve": (
+        [*BASE, "--heartbeat", "0.1"],
+        2,
+        "--heartbeat 0.1: use a number at least 0.25",
+    ),
+    "a grace period below what clocks resolve": (
+        [*BASE, "--grace", "0.9"],
+        2,
+        "--grace 0.9: use a number at least 1",
     ),
     "grace too short": ([*BASE, "--heartbeat", "60", "--grace", "60"], 2, "too short"),
 }

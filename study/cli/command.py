@@ -79,9 +79,12 @@ def read_url(path: str) -> str:
     """The first line of a file."""
     try:
         with open(path, encoding="utf-8") as file:
-            return file.readline().strip()
+            url = file.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--storage-file {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not url:
+        raise UsageError(f"--storage-file {path} is empty: its first line must be the database's URL")
+    return url
 
 
 def storage_url(given: str | None) -> str:

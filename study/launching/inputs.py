@@ -22,6 +22,8 @@ DEFAULT_MODEL = "bert-base"
 def study_name(text: str) -> str:
     if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
         raise ValueError(f"use 1 to {LONGEST_NAME} printable characters")
+    if text.startswith("-"):
+        raise ValueError("a name that begins with - would be read as a flag: begin it with another character")
     return text
 
 
@@ -158,7 +160,7 @@ class Leasing(settings.Checked):
         metavar="SECONDS",
         help="time between two heartbeats of a worker",
         default_text=f"{Terms.heartbeat_seconds:g}",
-        above=0,
+        least=0.25,
         most=86_400,
     )
     grace: float | None = setting(
@@ -166,7 +168,7 @@ class Leasing(settings.Checked):
         metavar="SECONDS",
         help="mark a worker's trial as lost after this many seconds without a heartbeat",
         default_text=f"{Terms.grace_seconds:g}",
-        above=0,
+        least=1,
         most=604_800,
     )
     max_retries: int | None = setting(

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from objectives.contract import Cell, Recipe, UsageError
+from objectives.settings import shortened
 from objectives.tasks.definition import task_key
 from study.cli.command import note
 from study.cli.files import check_folder
 from study.launching.arguments import LaunchRequest
 from study.launching.asked_tasks import asked_data, check_names
-from study.launching.inputs import DEFAULT_MODEL
+from study.launching.inputs import DEFAULT_MODEL, study_name
 from study.launching.precision import chosen, resolve_precision
 from study.launching.quick import quick_defaults
 from study.protocols import Defaults, Subject
@@ -192,7 +193,15 @@ def _lost_labels(data: TaskData, spec: StudySpec) -> list[str]:
 
 
 def _name(request: LaunchRequest, spec: StudySpec) -> str:
-    return request.inputs.study or f"{spec.task}-{spec.model}-{'quick' if spec.quick else spec.protocol}"
+    if request.inputs.study:
+        return request.inputs.study
+    name = f"{spec.task}-{spec.model}-{'quick' if spec.quick else spec.protocol}"
+    try:
+        return study_name(name)
+    except ValueError as error:
+        raise UsageError(
+            f"the study would be called {shortened(name)}: {error}; name it with --study"
+        ) from None
 
 
 def _own(request: LaunchRequest, seeds: Sequence[int]) -> tuple[tuple[str, Any], ...]:
