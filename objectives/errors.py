@@ -7,9 +7,26 @@ from collections.abc import Collection
 from difflib import get_close_matches
 
 LONGEST_MESSAGE = 1500
-_USER_ALONE = r"[\w.%+-]*(?::\*\*\*)?@[^\s@]*(?:\s|$)"
-_SECRET = re.compile(rf"://(?!{_USER_ALONE})\S*@")
-"""What stands between :// and the last @ of a word, unless it is a user's name without a password."""
+# fmt: off
+HARMLESS = frozenset({
+    "application_name", "charset", "client_encoding", "connect_timeout", "host", "port", "read_timeout",
+    "sslmode", "target_session_attrs", "timeout", "unix_socket", "write_timeout",
+})
+"""Options of database URLs whose values may be shown; any other may be a password, or hold one."""
+# fmt: on
+_WEB = ("http", "https", "file", "s3", "gs", "hf")
+_SCHEME = re.compile(
+    r"\b(?:([a-z][a-z0-9+.-]*)://|(?:postgres|postgresql|mysql|mariadb)(?:\+\w+)?:(?=[^\s…]))", re.IGNORECASE
+)
+"""The start of a URL; of a database's also with a slash missing, or both."""
+_PROPER = re.compile(
+    r"(?:[\w.%+-]*(?::\*\*\*)?@)?(?:[\w.-]*|\[[\w:.%]*\])(?::\d{1,5})?(?:/[^\s:@?]*)?(?:\?[^\s@]*)?"
+    r"(?=[\s'\"`,;)…]|:\s|:?$)"
+)
+"""What may follow :// to be shown: a user's name, no password, a host, a port, a database, options."""
+_BARE = re.compile(r"(?<![\w:/*.@-])(?!hub:)/{0,2}[\w.%+-]+:(?!//|\*\*\*@)[^\s@]*@(?:[^\s@]*@)*")
+"""A user's name and a password without any scheme."""
+_OPTION = re.compile(r"(?<=[?&])([\w-]+)=([^\s&'\"]+)")
 
 
 def printable(text: str) -> str:
@@ -20,9 +37,34 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in line)
 
 
+def masked(text: str) -> str:
+    """Without whatever may be a password: of what is no proper URL the scheme alone is shown."""
+    text = _OPTION.sub(lambda option: option[0] if option[1] in HARMLESS else f"{option[1]}=***", text)
+    parts, at = [], 0
+    while start := _SCHEME.search(text, at):
+        parts.append(text[at : start.end()])
+        at, hidden = _hidden(text, start)
+        parts.append(hidden)
+    return _BARE.sub("***@", "".join([*parts, text[at:]]))
+
+
+def _hidden(text: str, start: re.Match[str]) -> tuple[int, str]:
+    """Where to go on behind the start of a URL, and what to show of what is left out."""
+    scheme, at = (start[1] or "").lower(), start.end()
+    if scheme and (_PROPER.match(text, at) or (scheme.startswith("sqlite") and text.startswith("/", at))):
+        return at, ""
+    rest = re.search(r"\s|$", text[at:])
+    word = at + (rest.start() if rest else 0)
+    # A password may hold spaces, and @ itself.
+    last = text.rfind("@", at, word if scheme in _WEB else len(text))
+    if last >= 0:
+        return last, "***"
+    return (at, "") if scheme in _WEB else (word, "…")
+
+
 def one_line(text: str) -> str:
     """Whatever a value at fault holds: on one line, printable, without a password, and not without end."""
-    shown = _SECRET.sub("://***@", printable(text))
+    shown = masked(printable(text))
     return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"
 
 

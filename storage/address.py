@@ -13,6 +13,9 @@ import sqlalchemy
 from sqlalchemy.engine import URL, make_url
 
 from objectives.contract import StorageError, UsageError
+from objectives.errors import HARMLESS
+from objectives.paths import path_text
+from objectives.settings import shortened
 
 Kind = Literal["sqlite", "postgresql", "mysql"]
 
@@ -23,9 +26,6 @@ DRIVERS: dict[str, tuple[Kind, str, str, str]] = {
     "mariadb": ("mysql", "mysql+pymysql", "pymysql", "mysql"),
 }
 """Scheme -> kind, SQLAlchemy driver, the module it needs, the extra that brings it."""
-
-SECRET = re.compile("pass|secret|token", re.IGNORECASE)
-"""In names of a URL's options."""
 
 LONGEST_TIMEOUT = 86_400
 """Of SQLite, in seconds."""
@@ -70,6 +70,7 @@ class Address:
         """From a URL as people write it; nothing is opened yet."""
         _check_secret(text)
         try:
+            text.encode()
             url = make_url(text)
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise UsageError(
@@ -87,6 +88,8 @@ class Address:
             url = url.set(drivername=full)
             if find_spec(module) is None:
                 raise UsageError(f"{scheme}:// needs {module}: pip install 'elsa-study[{extra}]'")
+        else:
+            _check_driver(url, scheme, driver)
         if not url.database:
             raise UsageError(f"--storage {_masked(url)} names no database: add /DATABASE")
         _check_options(url)
@@ -100,7 +103,7 @@ def shown(source: str) -> str:
 
 def _masked(url: URL) -> str:
     """For people: no password, wherever in the URL it is."""
-    hidden = {name: "***" for name in url.query if SECRET.search(name)}
+    hidden = {name: "***" for name in url.query if name not in HARMLESS}
     shown = url.update_query_dict(hidden).render_as_string(hide_password=True)
     return shown.replace("%2A%2A%2A", "***")
 
@@ -117,6 +120,22 @@ def _check_secret(text: str) -> None:
         )
 
 
+def _check_driver(url: URL, scheme: str, driver: str) -> None:
+    """Refuse a driver that was named and is not there, or needs another kind of program."""
+    try:
+        dialect = url.get_dialect()
+        dialect.import_dbapi()
+    except (ImportError, sqlalchemy.exc.ArgumentError):
+        usable = False
+    else:
+        usable = not dialect.is_async
+    if not usable:
+        raise UsageError(
+            f"--storage {scheme}+{shortened(driver, 20)}://…: this driver is missing or cannot be used: "
+            f"write {scheme}://… for the usual one"
+        )
+
+
 def _check_options(url: URL) -> None:
     """Refuse at once what the driver cannot read; some of it is only known when it connects."""
     try:
@@ -128,9 +147,10 @@ def _check_options(url: URL) -> None:
 
 def _recognisable(text: str) -> str:
     """Of what is no URL, as much as surely holds no password."""
-    plain = re.match(r"[^:/@?]*", text)
-    assert plain is not None
-    return repr(text) if plain[0] == text or not re.search(r"[@?]", text) else f"{plain[0]!r}…"
+    if not re.search("[:@?]", text):
+        return shortened(text)
+    scheme, colon, _ = text.partition(":")
+    return f"{scheme}:…" if colon and re.fullmatch(r"[a-z0-9+]{1,20}", scheme) else "…"
 
 
 def _sqlite(url: URL) -> Address:
@@ -141,6 +161,10 @@ def _sqlite(url: URL) -> Address:
     if strange := sorted(set(url.query) - {"timeout"}):
         raise UsageError(f"--storage sqlite:///…: unknown option {strange[0]}: the only one is timeout")
     _check_options(url)
+    try:
+        path_text(url.database)
+    except ValueError as error:
+        raise UsageError(f"--storage sqlite:///{shortened(url.database)}: {error}") from None
     if "timeout" in url.query and not 0 <= float(str(url.query["timeout"])) <= LONGEST_TIMEOUT:
         raise UsageError(
             f"--storage sqlite:///…?timeout={url.query['timeout']}: use seconds from 0 to {LONGEST_TIMEOUT}"

@@ -52,6 +52,19 @@ def test_an_encoded_password_is_taken_and_hidden() -> None:
         ("postgresql+psycopg://u:***@host/x: refused", "postgresql+psycopg://u:***@host/x: refused"),
         ("postgresql://elsa@db/elsa and x@y", "postgresql://elsa@db/elsa and x@y"),
         ("https://example.org/a", "https://example.org/a"),
+        ("https://example.org/a:b, then x@y", "https://example.org/a:b, then x@y"),
+        ("postgresql://u:w0rd/db: refused", "postgresql://… refused"),
+        ("no folder postgresql:/u:w0rd", "no folder postgresql:…"),
+        ("'postgresql:/u:w0rd@h/x' is no file", "'postgresql:***@h/x' is no file"),
+        ("POSTGRESQL:u:w0rd@h/x", "POSTGRESQL:***@h/x"),
+        ("there is no study 'u:w0rd@h/x' here", "there is no study '***@h/x' here"),
+        ("//u:w0rd@h/x", "***@h/x"),
+        ("mysql://u:my w0rd@h/x: refused", "mysql://***@h/x: refused"),
+        ("redis://u:w0rd@h/0", "redis://***@h/0"),
+        ("sqlite://u:w0rd@h/x", "sqlite://***@h/x"),
+        ("postgresql://h/x?pwd=w0rd&sslmode=bad", "postgresql://h/x?pwd=***&sslmode=bad"),
+        ("postgresql://h:5432/x?options=-cw0rd", "postgresql://h:5432/x?options=***"),
+        ("hub:owner/name@main and sqlite:////tmp/a@b.db", "hub:owner/name@main and sqlite:////tmp/a@b.db"),
     ],
 )
 def test_no_error_shows_what_is_between_the_scheme_and_the_last_at_sign(said: str, shown: str) -> None:
@@ -70,6 +83,15 @@ def test_no_error_shows_what_is_between_the_scheme_and_the_last_at_sign(said: st
         ["operating_points", "postgresql://u:p@ss/w0rd@host/x"],
         ["report", "--storage", "mysql://u:w0rd@127.0.0.1:9/x?read_timeout=abc"],
         ["work", "x", "--storage", "mysql://u:w0rd@127.0.0.1:9/x?charset=none"],
+        ["status", "--storage", "postgresql://u:w0rd/db"],
+        ["status", "--storage", "postgresql://u@127.0.0.1:9/x?pwd=w0rd"],
+        ["status", "--storage", "postgresql://u:my w0rd@127.0.0.1:9/x"],
+        ["report", "postgresql:/u:w0rd@h/x"],
+        ["report", "u:w0rd@h/x"],
+        ["table", "x.csv", "--out", "postgresql://u:w0rd/db"],
+        ["launch", "--demo", "--task", "mrpc", "--study", "postgresql://u:w0rd/db"],
+        ["launch", "--demo", "--task", "mrpc", "--study", "u:w0rd@h/x"],
+        ["cache", "--remove", "postgresql://u:w0rd/db", "--cache-dir", "."],
     ],
 )
 def test_no_command_shows_any_part_of_a_password(words: list[str], tmp_path: Path) -> None:
@@ -127,3 +149,8 @@ def test_workers_have_the_password_in_no_argument(mariadb: Server, tmp_path: Pat
         launcher.send_signal(signal.SIGINT)
         output, _ = launcher.communicate(timeout=600)
     assert "go%" not in output
+
+
+def test_what_people_are_shown_of_a_url_has_values_of_harmless_options_only() -> None:
+    shown = Address.parse("postgresql://u@h/x?pwd=w0rd&options=w0rd&sslmode=require").display
+    assert shown == "postgresql+psycopg://u@h/x?options=***&pwd=***&sslmode=require"

@@ -27,6 +27,15 @@ def refused(url: str, kind: type[Exception] = StorageError, *, create: bool = Tr
     return message
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg2://h/x", "postgresql+asyncpg://h/x", "mysql+mysqldb://h/x", "mysql+nosuch://h/x"],
+)
+def test_a_driver_that_is_not_there_is_one_line(url: str) -> None:
+    with pytest.raises(UsageError, match=r"driver is missing or cannot be used: write (postgresql|mysql)://"):
+        Address.parse(url)
+
+
 def test_drivers_are_chosen() -> None:
     assert Address.parse("postgresql://u@h/d").url.drivername == "postgresql+psycopg"
     assert Address.parse("mysql://u@h/d").url.drivername == "mysql+pymysql"
