@@ -107,7 +107,7 @@ class Declared:
 
     def accept(self, value: Any) -> Any:
         """From a spec file, where values have types already; a text is read as on the command line."""
-        if isinstance(value, str) and self.kind is not str:
+        if isinstance(value, str) and (self.kind is not str or self.about.read is not None):
             return self.read(value)
         if typing.get_origin(self.kind) is tuple:
             value = self._items(value) if isinstance(value, list | tuple) else self.read(str(value))

@@ -39,9 +39,11 @@ def main() -> int:
     ends = time.monotonic() + 60 * arguments.minutes
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        hostile.make_database()
         targets: dict[str, tuple[Any, Callable[[Any], Any]]] = {
             "command lines": (hostile.command_lines(), hostile.try_command_line),
             "other commands": (hostile.other_commands(), hostile.try_other_command),
+            "on a database": (hostile.commands_on_a_database(), hostile.try_other_command),
             "spec files": (
                 hostile.spec_files(),
                 lambda content: hostile.try_spec_file(content, Path(folder)),

@@ -27,7 +27,13 @@ def make_parser() -> command.Parser:
     )
     parser.add_argument("study", nargs="?", metavar="STUDY", help="the name of a study in the storage")
     command.add_storage(parser)
-    parser.add_argument("--out", metavar="DIR", required=True, help="the model's folder; must not exist yet")
+    parser.add_argument(
+        "--out",
+        type=command.path_word,
+        metavar="DIR",
+        required=True,
+        help="the model's folder; must not exist yet",
+    )
     flags.add_settings(parser, "which run", Wanted)
     parser.add_argument(
         "--tuned-only",
@@ -35,13 +41,22 @@ def make_parser() -> command.Parser:
         help="only the tuned layers and the head, for a base that many tasks share",
     )
     parser.add_argument(
-        "--merge", metavar="DIR", help="turn what --tuned-only wrote into a full folder; no study is needed"
+        "--merge",
+        type=command.path_word,
+        metavar="DIR",
+        help="turn what --tuned-only wrote into a full folder; no study is needed",
     )
     parser.add_argument(
-        "--model", metavar="FOLDER", help="where the base model is on this machine, if not where it was"
+        "--model",
+        type=command.path_word,
+        metavar="FOLDER",
+        help="where the base model is on this machine, if not where it was",
     )
     parser.add_argument(
-        "--data", metavar="FOLDER", help="where the data are on this machine, if not where they were"
+        "--data",
+        type=command.path_word,
+        metavar="FOLDER",
+        help="where the data are on this machine, if not where they were",
     )
     flags.add_settings(parser, "caches", Caching)
     return parser

@@ -30,6 +30,7 @@ def make_parser() -> command.Parser:
         "--model",
         action="append",
         default=[],
+        type=command.path_word,
         metavar="FOLDER",
         help="where a study's model is on this machine",
     )
@@ -37,6 +38,7 @@ def make_parser() -> command.Parser:
         "--data",
         action="append",
         default=[],
+        type=command.path_word,
         metavar="FOLDER",
         help="where a study's data are on this machine",
     )

@@ -38,6 +38,10 @@ NASTY_TEXTS = (
     "x" * 300,
     "\x00",
     "\udc80",
+    "\ud800",
+    "x" * 5000,
+    "~nosuchuser/x",
+    "-x",
     "a\nb",
     "=1+1",
     "é",
@@ -51,7 +55,14 @@ NASTY_TEXTS = (
     "sqlite:///x.db?timeout=abc",
     "postgresql://u:p@ss/w0rd@host/x",
     "mysql://",
+    "postgresql+psycopg2://h/x",
+    "mysql+nosuch://h/x",
+    "postgresql://u:hunter2/db",
+    "postgresql:/u:hunter2@h/x",
+    "u:hunter2@h/x",
+    "sqlite:///x.db?timeout=nan",
 )
+SECRET = "hunter2"
 numbers = st.sampled_from(NASTY_NUMBERS) | st.floats().map(str) | st.integers().map(str)
 texts = st.sampled_from(NASTY_TEXTS) | st.text(max_size=20)
 words = numbers | texts
@@ -97,6 +108,33 @@ def other_commands(draw: st.DrawFn) -> tuple[str, list[str]]:
     return command, [*draw(command_lines(command)), *places]
 
 
+ON_A_DATABASE = ("export", "operating_points", "report", "spec", "status", "table")
+STUDY = "mrpc-bert-base-grid"
+NOT_DRAWN = ("--cache-dir", "--json", "--out", "--watch")
+"""Of commands that get as far as writing: any path may be drawn. Such values are among the mistakes."""
+
+
+def make_database() -> None:
+    """The default database of the working folder, with a study that waits for its workers."""
+    from launches import write_table
+
+    from study import launch
+
+    table = write_table(Path("table.csv"), depths=2, seeds=2)
+    with contextlib.redirect_stdout(io.StringIO()):
+        launch.main(["--recorded", str(table), "--workers", "0", "--study", STUDY])
+
+
+@st.composite
+def commands_on_a_database(draw: st.DrawFn) -> tuple[str, list[str]]:
+    command = draw(st.sampled_from(ON_A_DATABASE))
+    found = ["--out", "out"] if command in ("export", "report") else []
+    flags = [flag for flag in flag_names(command) if flag not in NOT_DRAWN]
+    drawn = draw(st.lists(st.sampled_from(flags), max_size=3))
+    found += [f"{flag}={draw(words)}" if draw(st.booleans()) else flag for flag in drawn]
+    return command, [*found, *draw(st.lists(st.just(STUDY) | texts, max_size=2))]
+
+
 values = st.recursive(
     words | st.booleans() | st.integers() | st.floats() | st.none(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=2),
@@ -111,13 +149,16 @@ def settings_by_name(draw: st.DrawFn) -> dict[str, Any]:
     return draw(st.dictionaries(st.sampled_from(names) | texts, values, max_size=5))
 
 
+DEEP = b"\nx = " + b"[" * 3000 + b"]" * 3000
+
+
 @st.composite
 def spec_files(draw: st.DrawFn) -> bytes:
     """Settings as TOML, some of it broken."""
     lines = [f"{name} = {_toml(value)}" for name, value in draw(settings_by_name()).items()]
     text = draw(st.sampled_from(["", "[table]\n", "\ufeff"])) + "\n".join(lines)
     tail = draw(
-        st.sampled_from([b"", b"\n", b"\xff", b"\x00", b"\nx = [", b"\nx = 1e400", b"\nseeds = 99e99"])
+        st.sampled_from([b"", b"\n", b"\xff", b"\x00", b"\nx = [", b"\nx = 1e400", b"\nseeds = 99e99", DEEP])
     )
     return text.encode("utf-8", "surrogatepass") + tail
 
@@ -201,6 +242,7 @@ def refused_or_taken(action: Callable[[], Any]) -> str | None:
             assert line.strip(), "a refusal without a word"
             assert "\n" not in line, f"more than one line: {line!r}"
             assert len(line) < 2000, "a refusal without end"
+            assert SECRET not in line, "a password was shown"
             return line
         except SystemExit as left:
             if left.code:

@@ -39,6 +39,20 @@ def test_any_words_to_the_other_commands_are_refused_in_one_line(words: tuple[st
     hostile.try_other_command(words)
 
 
+@pytest.fixture
+def database(empty_folder: Path) -> None:
+    hostile.make_database()
+
+
+@pytest.mark.slow
+@BUDGET
+@given(hostile.commands_on_a_database())
+def test_any_words_to_commands_on_a_database_are_taken_or_refused_in_one_line(
+    database: None, words: tuple[str, list[str]]
+) -> None:
+    hostile.try_other_command(words)
+
+
 @pytest.mark.slow
 @BUDGET
 @given(hostile.spec_files())
@@ -92,6 +106,27 @@ MISTAKES = [
     *(["simulate", "table.csv", "--seed", bad] for bad in ("-1", "4294967296", "nan")),
     *(["simulate", "table.csv", flag, "1000000000000"] for flag in ("--repeats", "--workers")),
     *(["simulate", "table.csv", flag, "nan"] for flag in ("--threshold", "--confidence")),
+    *(
+        ["status", "--storage", bad]
+        for bad in (
+            "postgresql+psycopg2://h/x",
+            "mysql+nosuch://h/x",
+            f"sqlite:///{'x' * 5000}",
+            "\ud800",
+            "\udcff",
+        )
+    ),
+    *([*RECORDED, "--out", bad] for bad in ("x" * 5000, "\udcff", "~nosuchuser/x", "a\0b")),
+    *([*RECORDED, flag, "~nosuchuser/x"] for flag in ("--cache-dir", "--models-dir", "--track-dir")),
+    *([*RECORDED, flag, "x" * 5000] for flag in ("--cache-dir", "--recorded", "--spec", "--storage-file")),
+    *([*RECORDED, flag, "\udcff"] for flag in ("--study", "--storage", "--spec", "--cache-dir")),
+    ["launch", "--spec", "a\0b"],
+    *(["launch", "--data", bad, "--task", "x", "--workers", "0"] for bad in ("x" * 5000, "\ud800")),
+    *(["task", "--data", bad] for bad in ("x" * 5000, "\udcff", "half.jsonl")),
+    ["launch", "--spec", "deep.toml"],
+    ["task", "deep.toml"],
+    ["export", "x", "--out", "x" * 5000],
+    ["dashboard", "--host", "\udcff"],
     *(["dashboard", "--port", bad] for bad in ("99999999", "-1", "nan")),
 ]
 
@@ -109,12 +144,18 @@ def test_a_mistake_is_one_line_with_a_code_and_nothing_is_written(
     (empty_folder / "table.csv").write_text(
         "\n".join([",".join(hostile.COLUMNS), "rte,m,4,0,1e-5,1,,,accuracy,0.7", ""])
     )
-    (empty_folder / "empty").touch()
+    aside = {
+        "empty": "",
+        "deep.toml": f"x = {'[' * 3000}{']' * 3000}",
+        "half.jsonl": '{"text": "\\ud800", "label": 1}\n{"text": "b", "label": 0}\n' * 8,
+    }
+    for name, text in aside.items():
+        (empty_folder / name).write_text(text)
     with pytest.raises(ElsaError) as caught:
         import_module(f"study.{words[0]}").main(words[1:])
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
-    assert [path.name for path in empty_folder.iterdir() if path.name != "empty"] == ["table.csv"]
+    assert [path.name for path in empty_folder.iterdir() if path.name not in aside] == ["table.csv"]
 
 
 @pytest.mark.slow

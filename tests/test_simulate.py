@@ -337,3 +337,11 @@ def test_simulation_never_imports_torch() -> None:
     modules = "study.simulate, study.simulation.repeats, study.simulation.source"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_table_of_one_run_per_depth_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ["task,model,total_layers,frozen_layers,learning_rate,seed,train_size,state,metric,score"]
+    lines += [f"rte,m,4,{depth},1e-05,1,,COMPLETE,accuracy,0.{8 - depth // 2}" for depth in (0, 2, 4)]
+    (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
+    assert simulate.main([str(tmp_path / "one.csv"), "--repeats", "2"]) == 0
+    assert "rte" in capsys.readouterr().out

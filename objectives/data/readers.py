@@ -263,7 +263,14 @@ def _read_json(path: Path, layout: Layout) -> dict[str, list[Any]]:
 
 def _parsed(path: Path, text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        if "\\ud" in text.lower():
+            # Half of a pair is no character: no file and no tokeniser takes it.
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])
+        raise UsageError(f"{path}: {where} has {half}, half of a surrogate pair: remove it") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: {where} cannot be read as JSON: {error}") from None
 

@@ -28,6 +28,8 @@ def read(path: str | Path) -> Task:
         task = from_dict(values)
     except OSError as error:
         raise UsageError(f"--task {path}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"--task {path}: its values are nested too deeply") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, UsageError) as error:
         raise UsageError(f"--task {path}: {error}") from None
     if task.source and "://" not in task.source and not is_hub(task.source):

@@ -12,6 +12,8 @@ from typing import NoReturn
 
 from objectives.contract import ElsaError, UsageError
 from objectives.errors import did_you_mean
+from objectives.paths import path_text
+from objectives.settings import shortened
 from study.cli.streams import reader_has_left
 
 DEFAULT_STORAGE = "sqlite:///elsa.db"
@@ -28,6 +30,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def, override]
         words: list[str] = []
         for word in sys.argv[1:] if args is None else args:
+            check_word(word)
             if words and re.match(r"-\d", word) and re.fullmatch(r"--[a-z-]+", words[-1]):
                 words[-1] += f"={word}"
             else:
@@ -40,6 +43,24 @@ class Parser(argparse.ArgumentParser):
             hint = did_you_mean(unknown[1], self._option_string_actions, f"see {self.prog} --help")
             raise UsageError(f"unknown flag {unknown[1]}: {hint}")
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def check_word(word: str) -> None:
+    """Refuse what no name, path or address can hold."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{shortened(word)} is not UTF-8 text: rename it, or write it as UTF-8") from None
+    if "\0" in word:
+        raise UsageError(f"{shortened(word)} holds a zero byte: leave it out")
+
+
+def path_word(text: str) -> str:
+    """For `type=` of a flag: a path that a file or a folder can have."""
+    try:
+        return path_text(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{shortened(text)}: {error}") from None
 
 
 def new_parser(name: str, description: str, examples: str) -> Parser:
@@ -80,7 +101,7 @@ def read_url(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             url = file.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"--storage-file {path}: {getattr(error, 'strerror', None) or error}") from None
     if not url:
         raise UsageError(f"--storage-file {path} is empty: its first line must be the database's URL")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from objectives.contract import UsageError
+from objectives.paths import path_text
 from objectives.settings import shortened
 
 
@@ -51,12 +52,9 @@ def check_new_folder(path: str | os.PathLike[str], flag: str) -> None:
 
 def _possible(path: str | os.PathLike[str], flag: str) -> Path:
     try:
-        os.lstat(path)
-    except (ValueError, OSError) as error:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
-            shown = shortened(os.fspath(path))
-            raise UsageError(f"{flag} {shown} cannot be written: no file can have that name") from None
-    return Path(path)
+        return Path(path_text(os.fspath(path)))
+    except ValueError as error:
+        raise UsageError(f"{flag} {shortened(os.fspath(path))} cannot be written: {error}") from None
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

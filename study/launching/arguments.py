@@ -164,6 +164,8 @@ def read_file(path: str) -> dict[str, Any]:
             values = tomllib.load(file)
     except OSError as error:
         raise UsageError(f"--spec {path}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"--spec {path}: its values are nested too deeply") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"--spec {path}: {error}") from None
     try:

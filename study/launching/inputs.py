@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from objectives import settings
 from objectives.contract import UsageError
+from objectives.errors import masked
+from objectives.paths import path_text
 from objectives.settings import setting
 from objectives.tasks.definition import shipped
 from objectives.tasks.metrics import METRICS
@@ -22,6 +24,8 @@ DEFAULT_MODEL = "bert-base"
 def study_name(text: str) -> str:
     if not text.strip() or len(text) > LONGEST_NAME or not text.isprintable():
         raise ValueError(f"use 1 to {LONGEST_NAME} printable characters")
+    if masked(text) != text:
+        raise ValueError("that looks like an address with a password: give it to --storage")
     if text.startswith("-"):
         raise ValueError("a name that begins with - would be read as a flag: begin it with another character")
     return text
@@ -55,6 +59,7 @@ class Inputs:
         help="a file, a folder with train, validation and test files, or a data set of the hub, as "
         "hub:OWNER/NAME, hub:OWNER/NAME/CONFIG or hub:NAME/CONFIG",
         default_text="the shipped task's, from the hub",
+        read=path_text,
         everyday=True,
     )
     text: tuple[str, ...] = setting(
@@ -113,7 +118,7 @@ class Inputs:
         everyday=True,
     )
     recorded: str | None = setting(
-        None, metavar="TABLE.csv", help="answer cells from a trial table instead of training"
+        None, metavar="TABLE.csv", help="answer cells from a trial table instead of training", read=path_text
     )
     definition: Mapping[str, Any] | None = None
     """The task itself, from a spec file's table of that name."""
@@ -131,7 +136,7 @@ class Launching:
     dry_run: bool = setting(
         False, help="print the cells, the training steps and the time they take; write nothing", everyday=True
     )
-    out: str = setting("report", metavar="DIR", help="folder for the report", everyday=True)
+    out: str = setting("report", metavar="DIR", help="folder for the report", read=path_text, everyday=True)
     extend: bool = setting(
         False, help="add the depths, rates and seeds that an existing study lacks", everyday=True
     )

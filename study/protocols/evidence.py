@@ -175,6 +175,8 @@ class Evidence:
         )
 
     def _collapsed(self, spots: list[Spot]) -> dict[Spot, NDArray[np.bool_]]:
+        if not spots:
+            return {}
         sizes = [len(self.runs[spot]) for spot in spots]
         depths = np.unique([freeze_order(spot[0]) for spot in spots], return_inverse=True)[1]
         scores = np.array([run.score for spot in spots for run in self.runs[spot]])

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from objectives import settings
 from objectives.fitting import AUTO, Fitting
+from objectives.paths import path_text
 from objectives.settings import setting
 from study.cli import lists
 from study.cli.files import check_folder
@@ -63,6 +64,7 @@ class Caching(settings.Checked):
         DEFAULT_CACHE,
         metavar="DIR",
         help="folder for tokens, states of frozen layers and logs",
+        read=path_text,
         env="ELSA_CACHE",
     )
     cache_budget: int | None = setting(
@@ -88,6 +90,7 @@ class Keeping:
         None,
         metavar="DIR",
         help="folder for the weights of --keep models",
+        read=path_text,
         default_text="models in the folder of --cache-dir",
         env="ELSA_MODELS",
     )
@@ -103,6 +106,7 @@ class Keeping:
         None,
         metavar="DIR",
         help="folder for checkpoints, one that all workers see",
+        read=path_text,
         default_text="checkpoints in the folder of --cache-dir",
         env="ELSA_CHECKPOINTS",
     )
@@ -114,7 +118,7 @@ class Keeping:
         read=lists.names,
     )
     track_dir: str = setting(
-        "tracking", metavar="DIR", help="folder for the files of trackers that write any"
+        "tracking", metavar="DIR", help="folder for the files of trackers that write any", read=path_text
     )
 
     def __post_init__(self) -> None:
