@@ -63,7 +63,7 @@ def _hidden(text: str, start: re.Match[str]) -> tuple[int, str]:
 
 
 def one_line(text: str) -> str:
-    """Whatever a value at fault holds: on one line, printable, without a password, and not without end."""
+    """A value at fault for a message: on one line, printable, with passwords removed, truncated."""
     shown = masked(printable(text))
     return shown if len(shown) <= LONGEST_MESSAGE else f"{shown[:LONGEST_MESSAGE]}…"
 

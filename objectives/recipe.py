@@ -20,7 +20,7 @@ class Recipe(settings.Checked):
     max_length: int = setting(
         128,
         metavar="N|auto",
-        help="tokens of an example; longer ones are cut; auto is what 99 % of the examples need",
+        help="maximum tokens per example, longer ones are truncated; auto covers 99 % of the examples",
         least=2,
         most=1_000_000,
         words=(AUTO,),
@@ -28,7 +28,7 @@ class Recipe(settings.Checked):
     )
     optimizer: Literal["adam", "adamw"] = setting("adamw", help="the optimiser")
     weight_decay: float = setting(
-        0.0, help="the optimiser's weight decay, of all but biases and norms", least=0, most=1000
+        0.0, help="weight decay; not applied to biases and norms", least=0, most=1000
     )
     warmup: float = setting(
         0.0, metavar="EPOCHS", help="epochs of linear warm-up before the linear decay", least=0, most=10_000
@@ -57,7 +57,7 @@ class Recipe(settings.Checked):
     selection_split: float = setting(
         0.0,
         metavar="SHARE",
-        help="share of the training data to choose rates on",
+        help="fraction of the training data held out to choose the learning rate",
         least=0,
         below=0.9,
     )

@@ -148,7 +148,7 @@ def main() -> int:
     parser.add_argument("--rates", default="1,2,3,4,5", help="learning rates per depth (1,2,3,4,5)")
     parser.add_argument("--collapse", default="0,0.05", help="shares of runs that learn nothing (0,0.05)")
     parser.add_argument("--seed", type=int, default=1911, help="other made-up studies (1911)")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=Path, help="write the results as JSON")
     arguments = parser.parse_args()
     settings = [
         (int(seeds), int(rates), float(collapse), False)

@@ -113,7 +113,7 @@ def main() -> int:
     parser.add_argument("--shapes", default=",".join((*worlds.SHAPES, "collapsing")), help="shapes of curves")
     parser.add_argument("--select", default="per-depth", choices=("per-depth", "full-model"))
     parser.add_argument("--seed", type=int, default=1911, help="other made-up studies (1911)")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=Path, help="write the results as JSON")
     arguments = parser.parse_args()
     print(
         "| curve | layers | search right | within one layer | grid right | of the grid's work "

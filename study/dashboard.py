@@ -46,7 +46,7 @@ class Serving:
     allow_host: tuple[str, ...] = setting(
         (),
         metavar="NAME",
-        help="answer requests for this name, too, such as a proxy's; may be repeated",
+        help="additional host name to accept, such as a proxy's; may be repeated",
         repeat=True,
     )
 

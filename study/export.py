@@ -50,13 +50,13 @@ def make_parser() -> command.Parser:
         "--model",
         type=command.path_word,
         metavar="FOLDER",
-        help="where the base model is on this machine, if not where it was",
+        help="path of the base model on this machine, if it has moved",
     )
     parser.add_argument(
         "--data",
         type=command.path_word,
         metavar="FOLDER",
-        help="where the data are on this machine, if not where they were",
+        help="path of the data on this machine, if they have moved",
     )
     flags.add_settings(parser, "caches", Caching)
     return parser

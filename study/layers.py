@@ -87,7 +87,7 @@ def render(table: ParameterTable) -> str:
         ("classifier", table.classifier, None),
         ("total", table.total, 0),
     ]
-    rows = [["part", "parameters", "share", "frozen_layers", "trainable then"]]
+    rows = [["part", "parameters", "share", "frozen_layers", "trainable if frozen"]]
     for name, count, frozen in parts:
         then = ["", ""] if frozen is None else [str(frozen), f"{table.trainable[frozen]:.2%}"]
         rows.append([name, f"{count:,}", f"{count / table.total:.2%}", *then])

@@ -52,12 +52,12 @@ class Looking:
     watch: float | None = setting(
         None,
         metavar="SECONDS",
-        help="look again and again (every 2 without a number)",
+        help="refresh every SECONDS (2 without a number)",
         least=0.1,
         most=86_400,
         bare="2",
     )
-    json: bool = setting(False, help="for programs; with --watch one line per look")
+    json: bool = setting(False, help="print JSON; with --watch one line per refresh")
 
 
 def standings(database: Database, names: Sequence[str]) -> list[Standing]:

@@ -17,7 +17,7 @@ USED = ("data", "text", "label", "kind", "metric")
 def main(argv: Sequence[str] | None = None) -> int:
     parser = command.new_parser(
         "task",
-        "Print a task as a TOML file, to edit and keep: what data look like, or a shipped task by its name.\n"
+        "Print a task as a TOML file, to edit and keep: the task inferred from --data, or a built-in task.\n"
         "`elsa launch --task FILE` studies it.",
         EXAMPLES,
     )

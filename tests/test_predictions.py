@@ -1,4 +1,4 @@
-"""Predictions: packed, stored beside a trial, and what they say of the luck of the test examples."""
+"""Predictions: packed, stored beside a trial, and how much of the uncertainty comes from the examples."""
 
 from __future__ import annotations
 
@@ -209,9 +209,11 @@ def test_the_report_says_which_part_is_which_and_what_would_help(database: Datab
     reading = read_studies([database.study("s")])
     analysis = analyse_studies(reading, thresholds=[0.9])
     text = markdown(document(reading.table, analysis, reading.provenance))
-    assert "% of the doubt comes from the choice of validation examples, the rest from the seeds" in text
+    assert (
+        "% of the uncertainty comes from the choice of validation examples, the rest from the seeds" in text
+    )
     assert "More validation examples would help more than more seeds." in text
-    assert "intervals allow for the luck of the seeds and of the validation examples" in text
+    assert "intervals include variation over seeds and validation examples" in text
     plain = markdown(document(reading.table, analyse(reading.table, thresholds=[0.9]), reading.provenance))
     assert "all intervals are over seeds only" in plain
 

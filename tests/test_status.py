@@ -93,8 +93,8 @@ def test_everything_about_a_study_at_work(database: Database, capsys: pytest.Cap
     text = capsys.readouterr().out
     assert "12 cells: 6 done, 1 running, 4 waiting, 1 failed" in text
     assert "best f1 0.5500" in text
-    assert "given up: diverged: the loss is nan" in text
-    assert "tried again: out of memory: 3 GiB" in text
+    assert "no more retries: diverged: the loss is nan" in text
+    assert "will be retried: out of memory: 3 GiB" in text
     assert "third" in text
 
 

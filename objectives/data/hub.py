@@ -47,7 +47,7 @@ def _of_dataset(source: str, dataset: Any) -> Table:
 
 
 class _Lazy(Mapping[str, Sequence[Any]]):
-    """A data set's columns, each made a list when it is asked for."""
+    """A data set's columns, each made a list when it is the threshold."""
 
     def __init__(self, dataset: Any):
         self._dataset = dataset

@@ -1,6 +1,6 @@
 """One pass over the data that stores the states of one or several depths, within the cache's budget.
 
-A chunk counts once the side file has its checksum: a pass that was killed is gone on with. Where there is no
+A chunk counts once the side file has its checksum: an interrupted pass is resumed. Where there is no
 room for the depth that the pass starts from beside the new one, its chunks are cut off as they are used up.
 """
 

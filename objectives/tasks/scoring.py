@@ -42,7 +42,7 @@ def binary_f1(labels: Array, outputs: Array) -> float:
 
 
 def f1(average: Literal["macro", "micro", "weighted"]) -> Callable[[Array, Array], float]:
-    """Over the labels that the examples have: a label that none has is nobody's to find."""
+    """Over the labels that occur; labels without examples are skipped."""
 
     def compute(labels: Array, outputs: Array) -> float:
         from sklearn import metrics

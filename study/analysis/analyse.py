@@ -80,7 +80,7 @@ def analyse(
 ) -> Analysis:
     """Everything the table can say; what it cannot is None with a note, never a guess.
 
-    With the trials' packed predictions, by study and trial, all claims allow for the luck of the test
+    With the trials' packed predictions, by study and trial, all claims include the variation over test
     examples.
     """
     for threshold in thresholds:

@@ -1,4 +1,4 @@
-"""How much the depths' scores owe to the luck of the test examples, from each run's answers to each of them.
+"""How much the depths' scores vary with the choice of test examples, from each run's answers to each of them.
 
 All runs answered the same examples, so depths are compared example by example. What a run's own randomness
 does to single examples is in the spread over seeds already, and taken off here.

@@ -36,7 +36,7 @@ class Measured:
     estimate: Estimate
     paired: bool
     test_examples: int | None = None
-    """Whose luck is in the estimate; None where it is over seeds alone."""
+    """Number of test examples included in the estimate; None where it is over seeds alone."""
 
     @property
     def full(self) -> RateRuns | None:

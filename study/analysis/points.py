@@ -85,7 +85,7 @@ class OperatingPoint:
     probability_undefined: float
     """Of the full model scoring nothing that a share could be taken of."""
     seeds_probability: float | None
-    """Of this answer on this very test set, where the rest allows for the luck of its examples."""
+    """The probability of this answer for these test examples alone, without their variation."""
     examples_share: float | None
     """Of the variance that makes the answer unsure, the share that more test examples would lessen."""
     sustained: bool

@@ -89,7 +89,7 @@ class Curve:
     selected_by: SelectedBy
     paired: bool
     test_examples: int | None
-    """Whose luck is in the intervals; None where they are over seeds alone."""
+    """Number of test examples included in the intervals; None where they are over seeds alone."""
     full_score: float | None
     full_runs: int
     undefined: str | None

@@ -1,4 +1,4 @@
-"""Standard output and error that outlive who reads them: a closed pipe or a lost terminal ends no work."""
+"""Standard output and error that ignore a closed pipe or terminal, so that work goes on."""
 
 from __future__ import annotations
 

@@ -88,6 +88,6 @@ def tell_cache(studies: Sequence[StoredStudy], caching: Caching) -> None:
     if size:
         which = f"--remove {shlex.quote(studies[0].name)}" if len(studies) == 1 else "--finished"
         print(
-            f"cache: {size_text(size)} of frozen layers' states stay in {folder} until room is needed; "
+            f"cache: {size_text(size)} of cached hidden states remain in {folder} until space is needed; "
             f"`elsa cache {which}` removes them"
         )

@@ -87,7 +87,7 @@ class Inputs:
     metric: tuple[str, ...] = setting(
         (),
         metavar="NAME,...",
-        help=f"metrics, that of the score first: {', '.join(METRICS)}",
+        help=f"metrics; the first one is the score: {', '.join(METRICS)}",
         default_text="the task's",
         read=lists.names,
         everyday=True,
@@ -98,7 +98,7 @@ class Inputs:
     quick: bool = setting(
         False,
         help="a first look in minutes: few depths, one rate found with nothing frozen, two seeds, at most "
-        "1,000 training examples; every page says so",
+        "1,000 training examples; the report is marked QUICK",
         everyday=True,
     )
     study: str | None = setting(
@@ -118,7 +118,10 @@ class Inputs:
         everyday=True,
     )
     recorded: str | None = setting(
-        None, metavar="TABLE.csv", help="answer cells from a trial table instead of training", read=path_text
+        None,
+        metavar="TABLE.csv",
+        help="replay results from a trial table instead of training",
+        read=path_text,
     )
     definition: Mapping[str, Any] | None = None
     """The task itself, from a spec file's table of that name."""
@@ -141,7 +144,7 @@ class Launching:
         False, help="add the depths, rates and seeds that an existing study lacks", everyday=True
     )
     settle: bool = setting(
-        False, help="add the runs that would settle an existing study's answer, and no others", everyday=True
+        False, help="add only the runs needed to make an existing study's answer reliable", everyday=True
     )
     retry_failed: bool = setting(False, help="run failed cells again", everyday=True)
     accept_failed: bool = setting(False, help="exit with 0 although some cells have no result")

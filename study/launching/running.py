@@ -91,7 +91,7 @@ def _asked(request: LaunchRequest) -> Asked | None:
         processes=request.working.processes_per_trial,
         trains=request.inputs.recorded is None,
     )
-    slurm.check(asked, request.caching.cache_dir)
+    slurm.check(asked, request.places.caching.cache_dir)
     return asked
 
 

@@ -1,4 +1,4 @@
-"""Which run of a study is asked for."""
+"""Which run of a study is the threshold."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ class Wanted(settings.Checked):
     threshold: float | None = setting(
         None,
         metavar="SHARE",
-        help="of the full quality that is kept",
+        help="operating point to export, as a fraction of full quality",
         default_text=f"{THRESHOLDS[0]:g}",
         above=0,
         most=1,
     )
-    frozen_layers: int | None = setting(None, metavar="N", help="this depth, whatever it keeps")
+    frozen_layers: int | None = setting(
+        None, metavar="N", help="export this depth instead of an operating point"
+    )
     seed: int | None = setting(None, help="this seed", default_text="the one of median score")
     best: bool = setting(False, help="the seed with the best score")
     train_size: int | None = setting(
-        None, metavar="N", help="of a study of several", default_text="the largest"
+        None,
+        metavar="N",
+        help="training size to export, if the study has several",
+        default_text="the largest",
     )

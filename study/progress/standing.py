@@ -145,7 +145,7 @@ class Standing:
             told = (
                 f"{duration(failure.seconds_ago or 0)} ago, trial {failure.number} ({failure.cell}), "
                 f"try {failure.attempt} on {failure.worker}, "
-                f"{'given up' if failure.final else 'tried again'}: {failure.reason}"
+                f"{'no more retries' if failure.final else 'will be retried'}: {failure.reason}"
                 for failure in found.failures
             )
             lines += [fill(text, width, initial_indent="    ", subsequent_indent="      ") for text in told]

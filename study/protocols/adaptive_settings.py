@@ -32,17 +32,17 @@ def read_budget(text: str) -> str:
 class AdaptiveSettings:
     threshold: float = setting(
         THRESHOLDS[0],
-        help="adaptive: the share of the full model's quality that is asked about",
+        help="adaptive: fraction of the full model's quality to keep",
         above=0,
         below=1,
     )
     confidence: float = setting(
-        SETTLED, help="adaptive: stop at this probability of the answer", above=0, below=1
+        SETTLED, help="adaptive: stop when the answer's probability reaches this", above=0, below=1
     )
     budget: str | None = setting(
         None,
         metavar="N",
-        help="adaptive: the most to spend, in cells (60) or in full fine-tunings' worth of work (40units)",
+        help="adaptive: maximum cost, as a number of cells (60) or of full fine-tunings (40units)",
         default_text="55% of what the paper's protocol costs",
         read=read_budget,
     )

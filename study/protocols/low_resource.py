@@ -15,7 +15,7 @@ class LowResource(Grid):
     summary = "a grid at 50 to 1000 training examples; best evaluation counts"
     table_caveat = (
         "The low-resource protocol scores each run, unless told otherwise, by its best evaluation on the "
-        "validation set that it is reported on, which flatters every run, and noisy ones most."
+        "validation set that it is reported on, which biases scores upwards, most for noisy runs."
     )
 
     def defaults(self, subject: Subject) -> Defaults:

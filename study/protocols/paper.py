@@ -25,8 +25,8 @@ class PaperSettings:
     search_seeds: tuple[int, ...] | None = setting(
         None,
         metavar="N|LIST",
-        help="paper: seeds of the learning-rate search, whose runs are not in the scores",
-        default_text="as many as --seeds, after those",
+        help="paper: seeds of the learning-rate search; these runs are not used for the scores",
+        default_text="as many as --seeds, numbered after them",
         read=lists.seeds,
         least=0,
         most=MOST_SEED,

@@ -31,7 +31,8 @@ class Analysing:
     )
     as_paper: bool = setting(
         False,
-        help="as the paper did: --select full-model --outliers paper, CoLA left out of a model's number",
+        help="as the paper did: --select full-model --outliers paper; CoLA and WNLI are excluded from the "
+        "per-model result",
     )
     thresholds: tuple[float, ...] | None = setting(
         None,
@@ -45,7 +46,7 @@ class Analysing:
     draws: int = setting(DRAWS, help="draws behind each probability", least=1, most=1_000_000)
     pairing: Pairing = setting(
         "auto",
-        help="whether runs with one seed are compared with each other; auto: unless a seed has two scores",
+        help="compare runs of the same seed with each other; auto: yes, unless a seed occurs twice",
     )
 
     def __post_init__(self) -> None:

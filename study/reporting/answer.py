@@ -78,7 +78,7 @@ def _scope_facts(analysis: Analysis) -> list[tuple[str, str]]:
         (str(len(tasks)), "task" if len(tasks) == 1 else "tasks"),
         *([(str(series.studies), "studies")] if series.shown else []),
         *([(str(len(sizes)), "train sizes")] if len(sizes) > 1 else []),
-        (span, "runs behind each mean"),
+        (span, "run per mean" if span == "1" else "runs per mean"),
     ]
 
 
@@ -102,7 +102,7 @@ def _answer(
         "What would change it": _together(
             what_would_change(analysis, point), _beyond_the_rates(analysis, point)
         ),
-        "Mind": _together(reliability(point), _warning(point)),
+        "Caution": _together(reliability(point), _warning(point)),
         "Not counted": _left_out(model, own, point),
         "The paper": _published(analysis, model, own),
     }
@@ -155,7 +155,7 @@ def _interval(point: OperatingPoint) -> str:
     low, high = 100 * point.relative_low, 100 * point.relative_high
     digits = 0 if high - low >= 1 else 1
     span = f"{low:.{digits}f} to {high:.{digits}f} %"
-    return f"{span} of full quality; {percent_short(point.threshold)} is asked for."
+    return f"{span} of full quality; {percent_short(point.threshold)} is the threshold."
 
 
 def _savings(cost: DepthCost | None) -> str:
@@ -199,7 +199,7 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
         "metrics": len({p.metric for p in answered}),
     }
     compared = next((f"{count} {things}" for things, count in counts.items() if count > 1), None)
-    parts += [f", the most demanding of {compared}"] if compared else []
+    parts += [f", the task that needs the most layers of {compared}"] if compared else []
     return "".join(parts)
 
 
@@ -252,7 +252,7 @@ def _published(analysis: Analysis, model: ModelPoint, own: Sequence[OperatingPoi
         return ""
     if any(p.demo for p in own):
         return ""
-    how = "" if analysis.as_paper else ", counted in another way; --as-paper counts as it did"
+    how = "" if analysis.as_paper else ", computed differently; use --as-paper to compare"
     return f"{layers(published.TUNED_LAYERS[key])} for {key}{how}."
 
 
@@ -267,7 +267,7 @@ def _warning(point: OperatingPoint) -> str:
     kept = majority_keeps(point, point.threshold)
     if kept is None:
         return ""
-    alone = f"Always answering the majority class keeps {100 * kept:.0f} % here"
+    alone = f"Predicting the majority class already keeps {100 * kept:.0f} % here"
     corrected = point.chance_corrected
     if corrected is None or corrected.tuned_layers is None:
         return f"{alone}."

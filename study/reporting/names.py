@@ -15,7 +15,7 @@ MOST_DIGITS = 6
 
 
 def task_name(task: str) -> str:
-    """`MRPC`, and `MRPC (study b)` for a task that is told apart from itself."""
+    """`MRPC`, and `MRPC (study b)` for a task that occurs in several studies."""
     name, mark, rest = task.partition(" (")
     known = find_task(name)
     return (known.display if known else name) + mark + rest

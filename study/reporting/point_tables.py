@@ -65,8 +65,8 @@ def models_table(analysis: Analysis) -> Table | None:
 
 
 _LEFT_OUT = "Left out: tasks without an answer, and with --as-paper those that the paper leaves out."
-_AT_MOST = "At most: what a task that was not followed deep enough may need."
-_THIS_ANSWER = "Probability: of this very number, given the runs; none where depths were not measured."
+_AT_MOST = "At most: upper bound where deeper freezes were not run."
+_THIS_ANSWER = "Probability: that this number is right, given the runs; empty where depths were not measured."
 _PUBLISHED = f"Published: {published.PAPER}, at 90 %, CoLA left out."
 
 
@@ -212,12 +212,11 @@ def _columns(
 
 _FROZEN = "Frozen: the most layers frozen whose mean reaches the threshold; -1 is the embeddings alone."
 _PROBABILITY = (
-    "Probability: of the likeliest answers, given the runs; of a stretch where only its first depth was "
-    "measured."
+    "Probability: of the likeliest answers, given the runs; for a range, only its first depth was measured."
 )
 _CONFIDENT = (
-    "Confident: the deepest freeze that reaches the threshold with 95 % confidence, as do all smaller ones "
-    "measured."
+    "Confident: the deepest freeze that reaches the threshold with 95 % confidence, and so does every "
+    "shallower one that was measured."
 )
 _LEARNED = (
     "Learned: the share of the runs at the answer that did; collapsed and diverged ones are not in the score."

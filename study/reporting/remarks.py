@@ -57,13 +57,12 @@ def _runs(analysis: Analysis) -> list[Remark]:
         return []
     low, high = min(runs), max(runs)
     span = counted(high, "run") if low == high else f"{low} to {high} runs"
-    verb = "is" if low == high == 1 else "are"
     with_examples = [c for c in analysis.curves if c.test_examples is not None]
     if len(with_examples) == len(analysis.curves):
-        over = "intervals allow for the luck of the seeds and of the validation examples, not for other data"
+        over = "intervals include variation over seeds and validation examples, not over other data"
     elif with_examples:
         over = (
-            "intervals allow for the luck of the seeds, and of the validation examples where predictions are "
+            "intervals include variation over seeds, and over validation examples where predictions are "
             "stored"
         )
     else:
@@ -71,7 +70,7 @@ def _runs(analysis: Analysis) -> list[Remark]:
             "all intervals are over seeds only: to include the noise of the validation examples, every "
             "trial's predictions would have to be stored here"
         )
-    return [Remark(f"Behind each mean {verb} {span}; {over}.")]
+    return [Remark(f"Each mean is over {span}; {over}.")]
 
 
 def _compared(analysis: Analysis) -> list[Remark]:
@@ -199,14 +198,14 @@ def _few_examples(analysis: Analysis, provenance: Provenance) -> list[Remark]:
     if best:
         found.append(
             "Where the spec scores the best evaluation, a run's score is its highest on the validation set "
-            "that it is reported on, which flatters every run, and noisy ones most."
+            "that it is reported on, which biases scores upwards, most for noisy runs."
         )
     else:
         found += tables
     if tables or any(size is not None for s in trained for size in s.train_sizes):
         found.append(
             "All seeds of a train size share one subset of the training data: intervals and spreads do not "
-            "include the luck of the draw, and another subset may give another answer."
+            "include the variation of that draw, and another subset may give another answer."
         )
     return [Remark(text) for text in found]
 

@@ -21,7 +21,7 @@ _MENTIONED = 0.05
 def how_sure(model: ModelPoint, point: OperatingPoint, *, several: bool) -> str:
     """The probability of the answer, of its nearest rivals, and what to tune to be on the safe side."""
     if not point.knows_probability:
-        return "That cannot be said: the full model was run once."
+        return "Unknown: the full model has only one run."
     told = [_probability(model.probability, model.tuned_layers)] if several else [_of_point(point)]
     told += _parts(point)
     sure = point.confident_tuned_layers
@@ -39,8 +39,8 @@ def _of_point(point: OperatingPoint) -> str:
     if between is not None:
         most, fewest = tuned_layers(total, between.first), tuned_layers(total, between.last)
         return (
-            f"With probability {_share(between.probability)} the fewest that will do is between {fewest} and "
-            f"{most}; of these only {most} was measured."
+            f"With probability {_share(between.probability)} the minimum is between {fewest} and {most} "
+            f"layers; of these only {most} was measured."
         )
     shares: dict[int, float] = {}
     for frozen, share in point.probability.items():
@@ -58,7 +58,7 @@ def _probability(shares: Mapping[int, float], tuned: int | None) -> str:
     rivals = ", ".join(f"{layers(n)}: {p:.2f}" for n, p in others[:2])
     verb = "is" if tuned == 1 else "are"
     return (
-        f"{layers(tuned)} {verb} the fewest that will do: probability {_share(shares[tuned])}"
+        f"Probability that {layers(tuned)} {verb} the minimum: {_share(shares[tuned])}"
         f"{f' ({rivals})' if rivals else ''}."
     )
 
@@ -69,15 +69,14 @@ def _share(probability: float) -> str:
 
 
 def _parts(point: OperatingPoint) -> list[str]:
-    """Which part of the doubt is the validation examples', and which the seeds'."""
+    """Which part of the uncertainty comes from the validation examples, and which from the seeds."""
     if point.examples_share is None or point.seeds_probability is None:
         return []
     if (point.sureness or 0.0) >= 0.995:
         return []
     return [
-        f"{100 * point.examples_share:.0f} % of the doubt comes from the choice of validation examples, the "
-        f"rest from the seeds; on these validation examples the probability is "
-        f"{_share(point.seeds_probability)}."
+        f"{100 * point.examples_share:.0f} % of the uncertainty comes from the choice of validation examples, "
+        f"the rest from the seeds; for these examples alone it is {_share(point.seeds_probability)}."
     ]
 
 
@@ -103,7 +102,7 @@ def sentence_of(plan: SettlePlan, point: OperatingPoint) -> str:
     needed = (
         "more than 1,000 more seeds" if plan.seeds is None else f"about {counted(plan.seeds, 'more seed')}"
     )
-    return f"Settling it would take {needed}: settle for {settle_for(plan, point)}"
+    return f"This would need {needed}; use the range instead: {settle_for(plan, point)}"
 
 
 def at_depths(plan: SettlePlan) -> str:

@@ -23,4 +23,4 @@ class Replaying(AdaptiveSettings, settings.Checked):
     repeats: int = setting(50, metavar="R", help="resampled studies per pair", least=1, most=100_000)
     prefix: Prefix = setting(Recipe.prefix, help="how frozen layers are run, for the compute")
     seed: int = setting(0, help="of the resampling", least=0, most=2**32 - 1)
-    json: str | None = setting(None, metavar="OUT", help="write the figures there")
+    json: str | None = setting(None, metavar="OUT", help="write the results as JSON")

@@ -47,9 +47,7 @@ class StudySpec:
     data: str
     data_fingerprint: str
     total_layers: int
-    protocol: str = setting(
-        metavar="NAME", help="which cells are run; the list above names them", everyday=True
-    )
+    protocol: str = setting(metavar="NAME", help="one of the protocols above", everyday=True)
     frozen_layers: tuple[int, ...] = setting(
         metavar="LIST",
         help="depths: -1 freezes the embeddings, 0 nothing, n the embeddings and the first n layers",
@@ -77,7 +75,7 @@ class StudySpec:
     train_sizes: tuple[int | None, ...] = setting(
         (None,),
         metavar="LIST",
-        help="numbers of training examples, drawn stratified and nested",
+        help="numbers of training examples: stratified subsets, each contains the smaller ones",
         read=lists.integers,
         least=1,
         most=10**12,

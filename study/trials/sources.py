@@ -132,7 +132,7 @@ def _read_storage(address: str, names: Sequence[str], predictions: bool) -> Read
         studies = [database.study(name) for name in database.study_names()]
         ours = [study for study in studies if "spec" in study.attributes()]
         if not ours:
-            raise StorageError(f"{database.display_url} holds no study of ours: start one with study.launch")
+            raise StorageError(f"{database.display_url} contains no elsa study; start one with `elsa launch`")
         reading = _together([_read_study(study, predictions) for study in ours])
         reading.table.attrs["skipped"] = [study.name for study in studies if study not in ours]
         return reading

@@ -32,7 +32,7 @@ class Working:
     workers_per_gpu: int | None = setting(
         None,
         metavar="W|auto",
-        help="workers that share a GPU; pays for small trials",
+        help="workers per GPU; useful for small trials",
         default_text="auto: as many as its memory holds, at most 4",
         least=1,
         most=64,
@@ -143,7 +143,11 @@ class Answering(settings.Checked):
         0.0, metavar="SECONDS", help="time that each recorded cell takes", least=0, most=86_400
     )
     recorded_failure_rate: float = setting(
-        0.0, metavar="P", help="share of recorded cells that fail, each try anew", least=0, below=1
+        0.0,
+        metavar="P",
+        help="probability that a replayed cell fails, drawn for every attempt",
+        least=0,
+        below=1,
     )
 
 

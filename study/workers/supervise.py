@@ -202,8 +202,10 @@ class _Supervisor:
         pause = member.restarts.died(code, time.monotonic() - member.began)
         last = "".join(f"\n    {line}" for line in tail(member.log))
         if pause is None:
-            self._display.state(member.name, f"{how(code)}, given up")
-            self._display.note(f"{member.name} {how(code)} and is given up; {member.log} ends:{last}")
+            self._display.state(member.name, f"{how(code)}, not restarted")
+            self._display.note(
+                f"{member.name} {how(code)} and will not be restarted; {member.log} ends:{last}"
+            )
         else:
             self._display.state(member.name, f"{how(code)}, starts again")
             self._display.note(f"{member.name} {how(code)}, starts again in {pause:g}s; {member.log}{last}")
