@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from objectives.errors import (
+    HARMLESS,
     ElsaError,
     HubError,
     SpecMismatch,
@@ -19,10 +20,13 @@ from objectives.errors import (
     UsageError,
     printable,
 )
+from objectives.paths import path_text
 from objectives.recipe import Recipe
+from objectives.settings import shortened
 
 __all__ = [
     "FIRST",
+    "HARMLESS",
     "Attempt",
     "Cell",
     "CurvePoint",
@@ -39,7 +43,9 @@ __all__ = [
     "TrialFailed",
     "TrialRecord",
     "UsageError",
+    "path_text",
     "printable",
+    "shortened",
 ]
 
 State = Literal["WAITING", "RUNNING", "COMPLETE", "FAIL"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+LONGEST_NAME = 255
+"""Bytes of one part of a path, on every usual file system."""
+
 
 def path_text(text: str) -> str:
     """The same text; ValueError where no file or folder can have that name."""
@@ -11,6 +14,9 @@ def path_text(text: str) -> str:
     if text.startswith("~") and full == text:
         raise ValueError("there is no such user")
     try:
+        if max(map(len, os.fsencode(full).split(b"/"))) > LONGEST_NAME:
+            # Below a folder that is yet to be made, nobody would notice before it is.
+            raise ValueError
         os.lstat(full)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         pass

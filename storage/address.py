@@ -12,10 +12,7 @@ from typing import Literal
 import sqlalchemy
 from sqlalchemy.engine import URL, make_url
 
-from objectives.contract import StorageError, UsageError
-from objectives.errors import HARMLESS
-from objectives.paths import path_text
-from objectives.settings import shortened
+from objectives.contract import HARMLESS, StorageError, UsageError, path_text, shortened
 
 Kind = Literal["sqlite", "postgresql", "mysql"]
 

@@ -126,6 +126,7 @@ MISTAKES = [
     ["launch", "--spec", "deep.toml"],
     ["task", "deep.toml"],
     ["export", "x", "--out", "x" * 5000],
+    ["report", "table.csv", "--out", f"absent/{'x' * 300}"],
     ["dashboard", "--host", "\udcff"],
     *(["dashboard", "--port", bad] for bad in ("99999999", "-1", "nan")),
 ]
