@@ -25,6 +25,10 @@ LONGEST_NAME = 500
 LONGEST_CELL = 100_000
 _EMPTY = frozenset({"", "nan", "na", "none", "null", "<na>"})
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_INNER = r"['\"]*[=+\-@\t\r]"
+_UNSAFE_INSIDE = re.compile(rf"(?<=[;\n])(?={_INNER})")
+"""Where a spreadsheet that separates cells by semicolons would see a formula."""
+_SAFE_INSIDE = re.compile(rf"(?<=[;\n])'(?={_INNER})")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -111,7 +115,7 @@ def read(path: str | Path) -> RawTable:
 
 
 def _plain(cells: Sequence[str]) -> list[str]:
-    return [plain_cell(cell) if cell[:1] == "'" else cell for cell in cells]
+    return [plain_cell(cell) if "'" in cell else cell for cell in cells]
 
 
 def _text(path: str | Path) -> str:
@@ -267,11 +271,11 @@ def _as_whole(raw: Any) -> int | None:
 
 def safe_cell(value: Any) -> Any:
     """A text that a spreadsheet would run as a formula gets an apostrophe in front; numbers stay."""
-    if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str) or _NUMBER.fullmatch(value):
+        return value
+    return ("'" if _FORMULA.match(value) else "") + _UNSAFE_INSIDE.sub("'", value)
 
 
 def plain_cell(text: str) -> str:
     """The text that `safe_cell` was given."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+    return _SAFE_INSIDE.sub("", text[1:] if text.startswith("'") and _FORMULA.match(text) else text)

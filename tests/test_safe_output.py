@@ -19,8 +19,10 @@ from study import launch, operating_points, report
 from study import table as table_command
 from study.analysis.analyse import analyse
 from study.cli.files import check_file, check_folder, write_text
+from study.cli.flags import command_line
 from study.cli.wording import LONGEST, slug
 from study.reporting.content import document
+from study.reporting.document import Code, Document, Section
 from study.reporting.text import comma_separated, escape, markdown
 from study.trials.trial_table import to_csv
 
@@ -35,7 +37,7 @@ def test_a_name_makes_no_html_no_link_and_no_heading_in_markdown() -> None:
     assert not re.search("<(img|a|em|code)[ >]", rendered)
     assert rendered.count("<h1>") == 1
     assert (
-        "&lt;img src=x onerror=alert(1)&gt;&amp;lt;b&amp;gt;[click](http://evil.example)`x` *y* |z"
+        "&lt;img src=x onerror=alert(1)&gt;&amp;lt;b&amp;gt;[click](http:\u2060//evil.example)`x` *y* |z"
         in rendered
     )
 
@@ -50,10 +52,28 @@ def test_a_name_makes_no_html_no_link_and_no_heading_in_markdown() -> None:
         ("[a]: b", "[a\\]: b"),
         ("a\\*b", "a\\\\\\*b"),
         ("a\n\nb", "a b"),
+        ("see https://evil.example", "see https:\u2060//evil.example"),
+        ("HTTP://x, www.x.org", "HTTP:\u2060//x, www\u2060.x.org"),
     ],
 )
 def test_markdown_is_escaped_where_it_would_mean_something(raw: str, told: str) -> None:
     assert escape(raw) == told
+
+
+def test_nothing_closes_a_block_of_code_before_its_end() -> None:
+    text = "elsa work x --data 'a\n```\n# heading\n````'"
+    document = Document(title="t", sections=(Section("s", "S", (Code(text),)),))
+    rendered = MarkdownIt("commonmark").render(markdown(document))
+    assert rendered.count("<h1>") == 1
+    assert rendered.count("<pre>") == 1
+
+
+@pytest.mark.parametrize("word", ["plain", "a b", "a\n```\n# h", "it's\n\x1b[2J\\n", "é\n\u200b"])
+def test_a_command_is_one_line_that_bash_reads_back(word: str) -> None:
+    line = command_line(["printf", "%s", word])
+    assert "\n" not in line
+    said = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert said.stdout == word
 
 
 def test_a_names_formula_is_harmless_in_the_reports_tables() -> None:

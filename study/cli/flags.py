@@ -126,11 +126,23 @@ def as_text(value: Any) -> str:
 def command_line(words: Sequence[str], width: int = 90) -> str:
     """A command as a shell takes it, over several lines where it is long."""
     lines = [""]
-    for word in map(shlex.quote, words):
+    for word in map(quoted, words):
         if lines[-1] and len(lines[-1]) + len(word) > width:
             lines.append("  ")
         lines[-1] += word if not lines[-1].strip() else f" {word}"
     return " \\\n".join(lines)
+
+
+def quoted(word: str) -> str:
+    """As a shell takes it, on one line: control characters as bash writes them."""
+    if word.isprintable():
+        return shlex.quote(word)
+    known = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return "$'" + "".join(known.get(c) or (c if c.isprintable() else _bytes(c)) for c in word) + "'"
+
+
+def _bytes(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
 def from_file(values: Mapping[str, Any], *groups: type) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def _parts(point: OperatingPoint) -> list[str]:
     if (point.sureness or 0.0) >= 0.995:
         return []
     return [
-        f"{100 * point.examples_share:.0f} % of the uncertainty comes from the choice of validation examples, "
-        f"the rest from the seeds; for these examples alone it is {_share(point.seeds_probability)}."
+        f"{100 * point.examples_share:.0f} % of the uncertainty comes from the choice of validation "
+        f"examples, the rest from the seeds; for these examples alone it is {_share(point.seeds_probability)}."
     ]
 
 

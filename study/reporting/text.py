@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from objectives.table_contract import safe_cell
 from study.reporting.document import Block, Bullets, Chart, Code, Column, Document, Row, Table, Words
 
+WORD_JOINER = "\u2060"
+"""Of no width: an address with it reads as before, and is none."""
+
 
 def markdown(document: Document, images: Mapping[str, str] | None = None) -> str:
     """`images` are the exported figures by chart name, as paths beside the text."""
@@ -33,6 +36,8 @@ def escape(text: str) -> str:
     """Text within a line of Markdown: no HTML, no emphasis, no link, no line of its own."""
     text = " ".join(text.split()).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"[`*~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    # Escapes do not keep readers such as the dashboard's from making links of addresses.
+    text = re.sub(r"\b(?:(?:https?|ftp):(?=//)|www(?=\.))", rf"\g<0>{WORD_JOINER}", text, flags=re.IGNORECASE)
     return re.sub(r"\](?=[(\[:])", r"\\]", text)
 
 
@@ -58,7 +63,8 @@ def _block(block: Block, images: Mapping[str, str]) -> str:
         case Words():
             return _paragraph(block.text)
         case Code():
-            return f"```\n{block.text}\n```"
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+            return f"{fence}\n{block.text}\n{fence}"
         case Bullets():
             return _list(item.told() for item in block.items)
         case Table():
