@@ -76,7 +76,8 @@ def _parts(point: OperatingPoint) -> list[str]:
         return []
     return [
         f"{100 * point.examples_share:.0f} % of the uncertainty comes from the choice of validation "
-        f"examples, the rest from the seeds; for these examples alone it is {_share(point.seeds_probability)}."
+        "examples, the rest from the seeds; for these examples alone the probability is "
+        f"{_share(point.seeds_probability)}."
     ]
 
 
