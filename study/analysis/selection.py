@@ -11,7 +11,7 @@ from typing import Literal
 
 from study.analysis.choices import Select
 from study.analysis.samples import DepthRuns, Group, RateRuns
-from study.cli.words import counted
+from study.cli.wording import counted
 
 SelectedBy = Literal["selection score", "learning-rate search", "score"]
 
