@@ -70,7 +70,7 @@ def test_a_studys_states_are_removed_but_for_those_that_others_need(folder: Path
     assert depths(folder) == [2, 3]
     assert "removed 1 entry" in shown.out
     assert "frozen_layers=2 of ended, running was kept: running uses it" in shown.err
-    with pytest.raises(UsageError, match=r"--remove endet: .* it holds states of ended, running"):
+    with pytest.raises(UsageError, match=r"--remove 'endet': .* it holds states of ended, running"):
         cache.main(["--remove", "endet"])
 
 
@@ -129,7 +129,7 @@ def test_a_launch_ends_with_what_its_study_leaves_in_the_cache(
     assert launch.main(asked) == 0
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith("cache: ")
-    assert said.endswith("until room is needed; `elsa cache --remove mine` removes them")
+    assert said.endswith("until space is needed; `elsa cache --remove mine` removes them")
     assert depths(tmp_path / "cache") == [2, 3]
     assert cache.main(["--remove", "mine"]) == 0
     assert depths(tmp_path / "cache") == []

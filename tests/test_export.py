@@ -151,7 +151,7 @@ def test_a_tuned_only_folder_is_small_and_gives_the_whole_model_again(news: str)
 
 @pytest.mark.parametrize("flags", ["--tuned-only", "--threshold 0.9", "--seed 1", "--best", "--train-size 9"])
 def test_merging_takes_no_flags_that_choose_a_run(flags: str) -> None:
-    with pytest.raises(UsageError, match=f"{flags.split()[0]} does not use"):
+    with pytest.raises(UsageError, match=f"does not use {flags.split()[0]}: leave it out"):
         export.main(["--merge", "delta", "--out", "merged", *flags.split()])
 
 

@@ -262,12 +262,3 @@ def test_pages_define_the_quality_of_an_error() -> None:
     page = markdown(document(data, analyse(data)))
     assert "Keeps: the score as a share of the full model's." in page
     assert "chance - error" not in page
-
-
-@pytest.mark.parametrize("size", [None, 100])
-def test_a_quick_look_at_all_data_is_not_said_to_be_of_a_part(size: int | None) -> None:
-    runs = rows({0: [0.8, 0.81], 1: [0.78, 0.79]})
-    data = table([dict(row, quick=True, train_size=size) for row in runs])
-    page = markdown(document(data, analyse(data)))
-    assert "QUICK: a first look" in page
-    assert ("part of the data" in page) == (size is not None)

@@ -97,6 +97,7 @@ def test_work_estimates_by_the_stored_spec(tmp_path: Path) -> None:
     path = tiny.save_model("bert", tmp_path / "model")
     identity = identify(path)
     spec = StudySpec(
+        protocol="grid",
         task="sst2",
         metric="accuracy",
         model="tiny",

@@ -53,8 +53,8 @@ def test_the_answer_is_one_sentence_with_quality_time_and_memory() -> None:
         r"Fine-tune the last 2 of 4 layers: that keeps 100 % of the full model's quality\. "
         r"95 % interval: \d+ to \d+ % of full quality; 90 % is the threshold\. "
         r"Saves: 52 % of the training time \(2\.1x faster\), 57 % of the memory and 60 % of the "
-        r"parameters to train and store\. How sure: With probability (above 0\.99|0\.\d\d) the fewest "
-        r"that will do is between 1 and 2; of these only 2 was measured\. "
+        r"parameters to train and store\. How sure: With probability (above 0\.99|0\.\d\d) the "
+        r"minimum is between 1 and 2 layers; of these only 2 was measured\. "
         r"(To be 95 % sure of keeping 90 %, tune all 4 layers\. )?"
         r"What would change it: Runs at 3 frozen layers would settle it(; elsa launch --settle runs them)?\. "
         r"Lower and higher learning rates may change it: the lowest and the highest tried were the best\.",
@@ -95,7 +95,7 @@ def test_every_kind_of_answer_has_its_words(scores: dict[int, list[float]], star
 
 def test_one_run_is_said_to_be_one_run() -> None:
     (sentence,) = said(small_table({(0, 1e-5): [0.8], (2, 1e-5): [0.79]}))
-    assert "How sure: That cannot be said: the full model was run once." in sentence
+    assert "How sure: Unknown: the full model has only one run." in sentence
     assert "interval" not in sentence
 
 
@@ -163,8 +163,8 @@ def test_several_tasks_are_answered_by_the_most_demanding() -> None:
         ignore_index=True,
     )
     (sentence,) = said(table)
-    assert "no freeze that was measured keeps 90 % of its quality on CoLA, the most demanding" in sentence
-    assert "on CoLA, the task that needs the most layers of 3 tasks" in sentence
+    assert "no freeze that was measured keeps 90 % of its quality on CoLA, the one of" in sentence
+    assert "on CoLA, the one of 3 tasks that needs the most layers" in sentence
     assert "Not counted" not in sentence
     assert ("3", "tasks") in facts(analyse(table, draws=50))
 

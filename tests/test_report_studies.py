@@ -65,14 +65,14 @@ def test_savings_are_those_of_the_same_study() -> None:
 def test_one_task_in_two_studies_is_one_task() -> None:
     (sentence,) = said(two_studies("grid", "grid"))
     assert sentence.startswith("Fine-tune all 4 layers: no freeze that was measured keeps 90 %")
-    assert "on RTE in study rte-b, the task that needs the most layers of 2 studies" in sentence
+    assert "on RTE in study rte-b, the one of 2 studies that needs the most layers" in sentence
 
 
 def test_one_task_in_two_metrics_is_one_task() -> None:
     table = two_studies("grid", "grid")
     table.loc[table["study"] == "rte-b", ["study", "metric"]] = ["rte-a", "f1"]
     (sentence,) = said(table)
-    assert "on RTE by F1, the task that needs the most layers of 2 metrics" in sentence
+    assert "on RTE by F1, the one of 2 metrics that needs the most layers" in sentence
 
 
 def test_a_study_without_an_answer_is_left_out_by_its_name() -> None:

@@ -153,4 +153,4 @@ def test_workers_have_the_password_in_no_argument(mariadb: Server, tmp_path: Pat
 
 def test_what_people_are_shown_of_a_url_has_values_of_harmless_options_only() -> None:
     shown = Address.parse("postgresql://u@h/x?pwd=w0rd&options=w0rd&sslmode=require").display
-    assert shown == "postgresql+psycopg://u@h/x?options=***&pwd=***&sslmode=require"
+    assert shown == "postgresql://u@h/x?options=***&pwd=***&sslmode=require"

@@ -40,7 +40,7 @@ def test_drivers_are_chosen() -> None:
     assert Address.parse("postgresql://u@h/d").url.drivername == "postgresql+psycopg"
     assert Address.parse("mysql://u@h/d").url.drivername == "mysql+pymysql"
     assert Address.parse("mariadb://u@h/d").url.drivername == "mysql+pymysql"
-    assert Address.parse("postgresql+psycopg2://u@h/d").url.drivername == "postgresql+psycopg2"
+    assert Address.parse("postgresql+psycopg://u@h/d").url.drivername == "postgresql+psycopg"
 
 
 def test_password_is_never_shown() -> None:
@@ -58,7 +58,7 @@ def test_password_is_never_shown() -> None:
     for url in ("postgresql://u:secret@db:54x2/elsa", "postgresql//u:secret@db/elsa", "db?password=secret"):
         message = refused(url, UsageError)
         assert "secret" not in message
-        assert message.startswith(f"--storage '{re.split('[:/?]', url)[0]}'… is not a database URL")
+        assert re.match(r"--storage [a-z]*:?… is not a database URL", message), message
     assert "secret" not in refused("postgresql://u:secret@db?password=secret", UsageError)
 
 

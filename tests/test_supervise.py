@@ -17,7 +17,7 @@ from launches import start, wait_until, write_table
 from servers import Server
 
 from objectives.contract import Cell, CurvePoint, StorageError, TrialRecord
-from objectives.errors import GROUP_BROKEN
+from objectives.errors import GROUP_BROKEN, TIMED_OUT
 from storage.database import Database
 from storage.reading import Counts
 from study import launch
@@ -481,7 +481,7 @@ def test_no_exit_code_of_workers_among_themselves_reaches_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restarts, "FIRST_PAUSE_SECONDS", 0.01)
-    code = supervise(worker(f"raise SystemExit({restarts.TIMED_OUT})"), [Share(threads=1)], Shown(), tmp_path)
+    code = supervise(worker(f"raise SystemExit({TIMED_OUT})"), [Share(threads=1)], Shown(), tmp_path)
     assert code == 1
 
 

@@ -28,15 +28,9 @@ def _check_depths(spec: StudySpec) -> None:
         )
     if set(spec.frozen_layers) == {FULL}:
         raise UsageError(f"--protocol {spec.protocol} has no depth to try: --frozen-layers names 0 alone")
-    purse = Purse(spec, ())
-    if not purse.affords_a_full_run:
-        stated = (
-            f"--budget {asked(spec).budget}"
-            if purse.stated
-            else f"the default budget, {purse.limit:.2g} units,"
-        )
+    if not Purse(spec, ()).affords_a_full_run:
         raise UsageError(
-            f"{stated} is less than one run of the full model: name a larger --budget, or more --seeds"
+            f"--budget {asked(spec).budget} is less than one run of the full model: name a larger budget"
         )
 
 

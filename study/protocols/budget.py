@@ -72,4 +72,5 @@ def _budget(spec: StudySpec) -> tuple[float, str, bool]:
     cells = grid_cells(spec, [FULL], spec.learning_rates)
     cells += grid_cells(spec, [n for n in spec.frozen_layers if n != FULL], spec.learning_rates[:1])
     paper = study_units([cell for cell in cells if cell.seed in spec.seeds[:seeds]], layers, prefix, epochs)
-    return BUDGET_SHARE * paper / cell_units(FULL, layers, prefix), "units", False
+    # A small grid, too, needs a run of the full model to compare with.
+    return max(1.0, BUDGET_SHARE * paper / cell_units(FULL, layers, prefix)), "units", False

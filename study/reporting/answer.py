@@ -199,7 +199,7 @@ def _among(model: ModelPoint, point: OperatingPoint, own: Sequence[OperatingPoin
         "metrics": len({p.metric for p in answered}),
     }
     compared = next((f"{count} {things}" for things, count in counts.items() if count > 1), None)
-    parts += [f", the task that needs the most layers of {compared}"] if compared else []
+    parts += [f", the one of {compared} that needs the most layers"] if compared else []
     return "".join(parts)
 
 
