@@ -128,7 +128,7 @@ def _check_driver(url: URL, scheme: str, driver: str) -> None:
         usable = not dialect.is_async
     if not usable:
         raise UsageError(
-            f"--storage {scheme}+{shortened(driver, 20)}://…: this driver is missing or cannot be used: "
+            f"--storage {scheme}+{driver[:20]}://…: this driver is missing or cannot be used: "
             f"write {scheme}://… for the usual one"
         )
 
@@ -146,8 +146,8 @@ def _recognisable(text: str) -> str:
     """Of what is no URL, as much as surely holds no password."""
     if not re.search("[:@?]", text):
         return shortened(text)
-    scheme, colon, _ = text.partition(":")
-    return f"{scheme}:…" if colon and re.fullmatch(r"[a-z0-9+]{1,20}", scheme) else "…"
+    scheme = re.match("|".join(["sqlite", *DRIVERS]), text)
+    return f"{scheme[0]}…" if scheme else "…"
 
 
 def _sqlite(url: URL) -> Address:

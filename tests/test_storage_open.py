@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from pathlib import Path
 
@@ -58,7 +57,8 @@ def test_password_is_never_shown() -> None:
     for url in ("postgresql://u:secret@db:54x2/elsa", "postgresql//u:secret@db/elsa", "db?password=secret"):
         message = refused(url, UsageError)
         assert "secret" not in message
-        assert re.match(r"--storage [a-z]*:?… is not a database URL", message), message
+        scheme = "postgresql" if url.startswith("postgresql") else ""
+        assert message.startswith(f"--storage {scheme}… is not a database URL")
     assert "secret" not in refused("postgresql://u:secret@db?password=secret", UsageError)
 
 
