@@ -107,17 +107,17 @@ def test_cpu_threads_are_divided_among_all_processes(
 
 def test_environment_of_a_worker() -> None:
     share = Share(devices=("2", "3"), threads=4)
-    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "OMP_WAIT_POLICY": "PASSIVE"}
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "GOMP_SPINCOUNT": "10000"}
     chosen = {"CUDA_VISIBLE_DEVICES": "2,3"}
     assert share.environment({}) == chosen | order | {"OMP_NUM_THREADS": "4"}
     assert share.environment({"OMP_NUM_THREADS": "7"}) == chosen | order
-    kept = {"OMP_NUM_THREADS": "7", "OMP_WAIT_POLICY": "ACTIVE", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    kept = {"OMP_NUM_THREADS": "7", "GOMP_SPINCOUNT": "7", "CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
     assert share.environment(kept) == chosen
     hip = {"HIP_VISIBLE_DEVICES": "0,1,2,3"}
     assert share.environment({**kept, **hip}) == chosen | {"HIP_VISIBLE_DEVICES": "2,3"}
     crowded = Share(devices=("0",), workers=3).environment(kept)
     assert crowded == {"CUDA_VISIBLE_DEVICES": "0", "ELSA_DEVICE_WORKERS": "3"}
-    threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE"}
+    threads = {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "10000"}
     assert Share(threads=2).environment({"CUDA_VISIBLE_DEVICES": ""}) == threads
 
 

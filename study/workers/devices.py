@@ -39,8 +39,9 @@ class Share:
 
     def environment(self, current: Mapping[str, str]) -> dict[str, str]:
         """The variables to set; what a person chose of threads and order is left alone."""
-        # Threads that wait by spinning keep a busy machine's other processes, and each other, from computing.
-        chosen = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        # GNU's OpenMP, which PyTorch has on Linux, spins for milliseconds while threads wait for each other:
+        # beside other work that takes the cores from the very threads that are waited for.
+        chosen = {"OMP_NUM_THREADS": str(self.threads), "GOMP_SPINCOUNT": "10000"}
         if self.devices:
             # nvidia-smi, which the names come from, counts GPUs by their place in the machine.
             chosen |= {ORDER: "PCI_BUS_ID"}
