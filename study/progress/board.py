@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from study.cli.command import duration
 from study.cli.wording import counted
-from study.progress.standing import Standing, read_standing
+from study.progress.standing import Standing, brief, read_standing
 
 if TYPE_CHECKING:
     from objectives.contract import Cell
@@ -89,6 +89,7 @@ class Board:
         return None if line is None else (f"{event.study}: " if self.several else "") + line
 
     def _line(self, event: Event, row: Row) -> str | None:
+        cell = "" if event.cell is None else brief(event.cell)
         match event.kind:
             case "claimed":
                 row.study, row.cell, row.began = event.study, event.cell, time.monotonic()
@@ -105,16 +106,16 @@ class Board:
                 score = f"{event.record.metric} {event.record.score:.4f}"
                 saved = event.record.resumed_seconds
                 resumed = "" if saved is None else f" ({duration(saved)} saved by a checkpoint)"
-                return f"{self.tally()}  {event.cell}  {score}  {duration(event.seconds or 0)}{resumed}"
+                return f"{self.tally()}  {cell}  {score}  {duration(event.seconds or 0)}{resumed}"
             case "failed":
                 row.cell, row.doing = None, "looking for a cell"
-                return f"{event.cell}  failed: {event.reason}"
+                return f"{cell}  failed: {event.reason}"
             case "lost":
                 row.cell = None
-                return f"{event.cell}  was given to another worker; this result is not kept"
+                return f"{cell}  was given to another worker; this result is not kept"
             case "released":
                 row.cell, row.doing = None, "stopped"
-                return f"{event.cell}  released; another worker can pick it up"
+                return f"{cell}  released; another worker can pick it up"
             case "planned":
                 return f"planned {counted(event.trials or 0, 'more cell')}"
             case "reaped":
