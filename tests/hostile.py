@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import strategies as st
@@ -258,8 +259,13 @@ def try_command_line(argv: list[str]) -> str | None:
 
 
 def try_other_command(words: tuple[str, list[str]]) -> str | None:
+    """What would run until somebody ends it, a watched status and a dashboard, ends at once."""
     command, argv = words
-    return refused_or_taken(lambda: import_module(f"study.{command}").main(argv))
+    with (
+        patch("study.status._watch", return_value=0),
+        patch("socketserver.BaseServer.serve_forever"),
+    ):
+        return refused_or_taken(lambda: import_module(f"study.{command}").main(argv))
 
 
 def try_spec_file(content: bytes, folder: Path) -> str | None:
