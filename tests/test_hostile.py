@@ -173,3 +173,7 @@ def test_a_studys_name_never_leads_out_of_the_reports_folder(empty_folder: Path,
     assert any(path.name == "report.html" for path in written)
     outside = [path for path in written if inner not in path.parents and not path.name.startswith("s.db")]
     assert outside == []
+
+
+def test_a_flag_with_dashes_for_a_value_is_refused() -> None:
+    assert "gives the flag no value" in str(hostile.try_command_line(["--data=--"]))

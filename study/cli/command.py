@@ -53,6 +53,9 @@ def check_word(word: str) -> None:
         raise UsageError(f"{shortened(word)} is not UTF-8 text: rename it, or write it as UTF-8") from None
     if "\0" in word:
         raise UsageError(f"{shortened(word)} holds a zero byte: leave it out")
+    if word.startswith("--") and word.endswith("=--"):
+        # argparse takes it for the end of the flags, and gives the flag no value.
+        raise UsageError(f"{shortened(word)} gives the flag no value: write one after =")
 
 
 def path_word(text: str) -> str:
